@@ -1,0 +1,61 @@
+"""Thalweg: energy-based models ``p(x) = exp(-E(x)) / Z`` on JAX.
+
+Names are imported when first used, so that the command line answers before JAX is loaded.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thalweg import core, data, energies, evaluate, exact, objectives, samplers, spaces, train
+    from thalweg.core import as_energy, as_score, from_density, given, score
+    from thalweg.samplers import Chains, sample
+    from thalweg.spaces import (
+        Binary,
+        Categorical,
+        Counts,
+        Interval,
+        Positive,
+        PositiveDefinite,
+        Product,
+        Real,
+        Simplex,
+        Spin,
+    )
+    from thalweg.train import Run, fit
+
+__version__ = "0.1.0"
+
+_MODULES = ("core", "data", "energies", "exact", "objectives", "samplers", "spaces", "train")
+_HOMES = {
+    "thalweg.core": ("as_energy", "as_score", "from_density", "given", "score"),
+    "thalweg.samplers": ("Chains", "sample"),
+    "thalweg.spaces": (
+        "Binary",
+        "Categorical",
+        "Counts",
+        "Interval",
+        "Positive",
+        "PositiveDefinite",
+        "Product",
+        "Real",
+        "Simplex",
+        "Spin",
+    ),
+    "thalweg.train": ("Run", "fit"),
+}
+_NAMES = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"thalweg.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'thalweg' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

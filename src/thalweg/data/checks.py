@@ -1,0 +1,116 @@
+"""What a data set is, and the one place where bad data is refused."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Dataset(NamedTuple):
+    """Rows to train on and rows held out: `x` is `(rows, *event)`, labels and test rows are None where there are none.
+
+    >>> Dataset(np.zeros((3, 2), np.float32)).x_test is None
+    True
+    """
+
+    x_train: np.ndarray
+    y_train: np.ndarray | None = None
+    x_test: np.ndarray | None = None
+    y_test: np.ndarray | None = None
+
+
+def check_array(
+    x: Any, *, event_shape: tuple[int, ...] | None = None, integers: bool = False, name: str = "data"
+) -> np.ndarray | jax.Array:
+    """Return `x`, shape `(rows, *event)`, unchanged if a model can be fitted to it; else one ValueError sentence.
+
+    Refused: no rows, NaN or infinity, integers where floats are needed (admitted with `integers=True`, for binary,
+    spin, categorical and count data), and, where `event_shape` is given, rows of another shape.
+
+    >>> check_array(np.ones((3, 2), np.float32), event_shape=(2,)).shape
+    (3, 2)
+    >>> check_array(np.array([[1.0], [np.nan]]))
+    Traceback (most recent call last):
+    ValueError: data: expected finite numbers, got nan at index (1, 0) (1 of 2 values); remove or fill in those rows
+    """
+    array = x if isinstance(x, (np.ndarray, jax.Array)) else _as_array(x, name)
+    if array.ndim == 0:
+        raise ValueError(f"{name}: expected an array (rows, ...), got a single number; give it as an array of one row")
+    if array.size == 0:
+        raise ValueError(
+            f"{name}: expected at least one row, got an empty array of shape {array.shape}; check where it was read"
+        )
+    whole = jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == np.bool_
+    if whole and not integers:
+        raise ValueError(
+            f"{name}: expected floats, got {array.dtype}; scale images with thalweg.data.scale_pixels, "
+            "or convert with .astype('float32')"
+        )
+    if not whole and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"{name}: expected real numbers, got {array.dtype}; convert with .astype('float32')")
+    if event_shape is not None and tuple(array.shape[1:]) != tuple(event_shape):
+        raise ValueError(
+            f"{name}: expected rows of shape {tuple(event_shape)}, that is an array (rows, "
+            f"{', '.join(map(str, event_shape))}), got {array.shape}; reshape the data or change the model"
+        )
+    if not whole:
+        _check_finite(np.asarray(array), name)
+    return array
+
+
+def _as_array(x: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except ValueError as error:  # rows of unequal length
+        raise ValueError(f"{name}: expected rows of one shape, got ragged ones; make them equal ({error})") from error
+
+
+def _check_finite(array: np.ndarray, name: str) -> None:
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    index = tuple(int(i) for i in np.argwhere(~finite)[0])
+    raise ValueError(
+        f"{name}: expected finite numbers, got {float(array[index])} at index {index} "
+        f"({int((~finite).sum())} of {array.size} values); remove or fill in those rows"
+    )
+
+
+def check_labels(y: Any, rows: int, *, name: str = "labels") -> np.ndarray:
+    """Return labels as an array if there is one entry per row.
+
+    >>> check_labels([0, 1, 1], 3)
+    array([0, 1, 1])
+    """
+    labels = np.asarray(y)
+    if labels.ndim == 0 or len(labels) != rows:
+        raise ValueError(
+            f"{name}: expected one label per row, that is {rows}, got shape {labels.shape}; "
+            "check that labels and data come from the same split"
+        )
+    return labels
+
+
+def hold_out(x: np.ndarray, y: np.ndarray | None = None, *, fraction: float, key: jax.Array) -> Dataset:
+    """Split rows at random into training and test rows; labels go with their rows.
+
+    `round(fraction * rows)` rows are held out, at least one row on each side.
+
+    >>> split = hold_out(np.arange(10.0), np.arange(10), fraction=0.2, key=jax.random.key(0))
+    >>> len(split.x_train), len(split.x_test), bool((split.x_test == split.y_test).all())
+    (8, 2, True)
+    """
+    rows = len(x)
+    held = round(fraction * rows)
+    if not 0 < held < rows:
+        raise ValueError(
+            f"fraction: expected one that leaves rows on both sides, got {fraction} of {rows} rows; "
+            "choose a number between 0 and 1 such as 0.2"
+        )
+    order = np.asarray(jax.random.permutation(key, rows))
+    test, train = order[:held], order[held:]
+    if y is None:
+        return Dataset(x[train], None, x[test], None)
+    labels = check_labels(y, rows)
+    return Dataset(x[train], labels[train], x[test], labels[test])

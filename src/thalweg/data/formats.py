@@ -1,0 +1,156 @@
+"""The two formats that MNIST and CIFAR-10 are published in: IDX files and pickled batches."""
+
+import gzip
+import io
+import math
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from thalweg.data.checks import Dataset, check_labels
+from thalweg.data.pickles import read_plain_pickle
+
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_CIFAR_FOLDER = "cifar-10-batches-py"
+_CIFAR_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+_CIFAR_TEST = "test_batch"
+
+
+def require_file(path: str | Path, what: str) -> Path:
+    """The path, if there is a file; else the sentence that says what was expected there."""
+    place = Path(path).expanduser()
+    if not place.is_file():
+        got = "a folder" if place.is_dir() else "nothing"
+        raise ValueError(f"{place}: expected {what}, got {got}; check the path")
+    return place
+
+
+def read_idx(path: str | Path) -> np.ndarray:
+    """Read one IDX file, gzipped or not, as the array it holds (LeCun, the MNIST file format).
+
+    The file starts with two zero bytes, a type byte, the number of axes and the axes as big-endian 32-bit integers;
+    the values follow in C order. MNIST images come as (n, 28, 28) uint8, labels as (n,) uint8.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "tiny-labels-idx1-ubyte"
+    ...     _ = file.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1]))
+    ...     read_idx(file)
+    array([7, 2, 1], dtype=uint8)
+    """
+    place = require_file(path, "an IDX file")
+    content = _gunzip(place)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
+        raise ValueError(
+            f"{place}: expected an IDX file (two zero bytes, then a type), got bytes {content[:4].hex(' ') or 'none'}; "
+            "check that it is an MNIST-style file"
+        )
+    dtype, axes = np.dtype(_IDX_TYPES[content[2]]), content[3]
+    start = 4 + 4 * axes
+    shape = tuple(int(size) for size in np.frombuffer(content[4 : min(start, len(content)) // 4 * 4], ">u4"))
+    expected = start + math.prod(shape) * dtype.itemsize
+    if len(shape) < axes or len(content) != expected:
+        raise ValueError(
+            f"{place}: expected {expected} bytes for {dtype.name} values of shape {shape}, got {len(content)}; "
+            "the file is truncated or damaged, get it again"
+        )
+    values = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    return values.astype(dtype.newbyteorder("="))
+
+
+def _gunzip(place: Path) -> bytes:
+    content = place.read_bytes()
+    if content[:2] != b"\x1f\x8b":  # by content, not by name: browsers often unpack and keep the name
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{place}: expected a complete gzip file, got a damaged one ({error}); get it again"
+        ) from error
+
+
+def read_cifar10(path: str | Path) -> Dataset:
+    """Read CIFAR-10's python batches as they are: images (n, 32, 32, 3) uint8 and labels (n,) int32.
+
+    `path` is the folder with `data_batch_1` … `data_batch_5` and `test_batch`, a folder that holds it or the archive
+    as `cifar-10-batches-py` or `cifar-10-python.tar.gz`, or the archive itself, which is read without unpacking.
+    Batches are pickles: they are read by `thalweg.data.pickles`, which runs nothing (Krizhevsky 2009).
+
+    >>> read_cifar10("no/such/folder")
+    Traceback (most recent call last):
+    ValueError: no/such/folder: expected the folder or archive of CIFAR-10's python batches, got nothing; check the path
+    """
+    place = Path(path).expanduser()
+    if place.is_dir():
+        inner = place / _CIFAR_FOLDER
+        archive = place / "cifar-10-python.tar.gz"
+        if inner.is_dir() or not archive.is_file():
+            return _assemble(place, _folder_opener(inner if inner.is_dir() else place))
+        place = archive
+    require_file(place, "the folder or archive of CIFAR-10's python batches")
+    return _assemble(place, _archive_opener(place))
+
+
+def _assemble(place: Path, open_batch: Callable[[str], BinaryIO]) -> Dataset:
+    def read(name: str) -> tuple[np.ndarray, np.ndarray]:
+        with open_batch(name) as stream:
+            return _batch(read_plain_pickle(stream, f"{place}: {name}"), f"{place}: {name}")
+
+    images, labels = zip(*(read(name) for name in _CIFAR_TRAIN), strict=True)
+    return Dataset(np.concatenate(images), np.concatenate(labels), *read(_CIFAR_TEST))
+
+
+def _batch(content: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of one batch; a row holds the red, green and blue planes, each in row order."""
+    batch = (
+        {k.decode() if isinstance(k, bytes) else k: v for k, v in content.items()} if isinstance(content, dict) else {}
+    )
+    rows = batch.get("data")
+    if not isinstance(rows, np.ndarray) or "labels" not in batch:
+        raise ValueError(
+            f"{name}: expected a CIFAR-10 batch with 'data' and 'labels', got something else; get it again"
+        )
+    if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072 or len(rows) == 0:
+        raise ValueError(f"{name}: expected uint8 rows (n, 3072), got {rows.dtype} {rows.shape}; get the file again")
+    labels = check_labels(batch["labels"], len(rows), name=f"{name}, labels").astype(np.int32)
+    return rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
+
+
+def _missing(place: Path, name: str) -> ValueError:
+    batches = ", ".join((*_CIFAR_TRAIN, _CIFAR_TEST))
+    return ValueError(f"{place}: expected the CIFAR-10 batches {batches}, got no {name}; put the missing files there")
+
+
+def _folder_opener(folder: Path) -> Callable[[str], BinaryIO]:
+    def open_batch(name: str) -> BinaryIO:
+        if not (folder / name).is_file():
+            raise _missing(folder, name)
+        return (folder / name).open("rb")
+
+    return open_batch
+
+
+def _archive_opener(archive: Path) -> Callable[[str], BinaryIO]:
+    wanted: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            for member in tar:  # one pass: going back in a gzip stream would unpack it again
+                stream = tar.extractfile(member)
+                if stream is not None and Path(member.name).name in (*_CIFAR_TRAIN, _CIFAR_TEST):
+                    wanted[Path(member.name).name] = stream.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(
+            f"{archive}: expected a complete tar archive, got a damaged one ({error}); get it again"
+        ) from error
+
+    def open_batch(name: str) -> BinaryIO:
+        if name not in wanted:
+            raise _missing(archive, name)
+        return io.BytesIO(wanted[name])
+
+    return open_batch

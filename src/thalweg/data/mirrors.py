@@ -1,0 +1,167 @@
+"""Fetching the catalogue's files: mirrors in turn, resumed where a transfer broke off, checked before they count."""
+
+import hashlib
+import http.client
+import os
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import IO, Any, NoReturn
+from urllib.parse import urlsplit
+
+from thalweg.data.sources import CATALOGUE, RemoteFile, Source, data_folder, find
+
+TIMEOUT = 30.0  # seconds without a byte
+_CHUNK = 1 << 18
+
+
+class _Mismatch(Exception):
+    """The bytes arrived but are not the published ones."""
+
+
+def download(source: str | Source, folder: str | Path | None = None, *, progress: bool = False) -> Path:
+    """Fetch the files of a data set into `folder / name` and return that folder.
+
+    `folder` is `data_folder()` unless given. A file is written as `.part`, continued there by an HTTP range request
+    after a broken transfer, compared with its published SHA-256, and only then renamed. Files already there are
+    checked and left alone. If no mirror can be reached, a ConnectionError says in one sentence which files to put
+    where; bytes that are not the published ones are a ValueError.
+
+    >>> download("two_moons")
+    Traceback (most recent call last):
+    ValueError: two_moons: expected a data set with files to get, got one that is made on the spot; just load it
+    """
+    entry = _entry(source) if isinstance(source, str) else source
+    if not entry.files:
+        raise ValueError(
+            f"{entry.name}: expected a data set with files to get, got one that is made on the spot; just load it"
+        )
+    base = data_folder() if folder is None else Path(folder).expanduser()
+    place = base / entry.name
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ValueError(f"{place}: expected a folder to put the files in, got a file; move it away") from error
+    for file in entry.files:
+        present = find(file, place)
+        if present is None:
+            _fetch(file, entry, place, progress)
+        elif present.name == file.name:
+            _check_present(file, present)
+    return place
+
+
+def _entry(name: str) -> Source:
+    if name not in CATALOGUE:
+        known = ", ".join(entry.name for entry in CATALOGUE.values() if entry.files)
+        raise ValueError(f"{name}: expected a data set of the catalogue, got an unknown name; choose one of {known}")
+    return CATALOGUE[name]
+
+
+def _check_present(file: RemoteFile, path: Path) -> None:
+    digest = _sha256(path)
+    if digest != file.sha256:
+        # the user's own file: never deleted here
+        raise ValueError(f"{path}: expected SHA-256 {file.sha256}, got {digest}; move the file away and get it again")
+
+
+def _fetch(file: RemoteFile, entry: Source, place: Path, progress: bool) -> None:
+    part = place / f"{file.name}.part"
+    failures: list[Exception] = []
+    for url in file.urls:
+        resumed = part.exists() and part.stat().st_size > 0
+        try:
+            _attempt(url, file, part, progress)
+        except _Mismatch as error:
+            failures.append(error)
+            if not resumed:
+                continue
+            # the part left by an earlier run may be what was wrong, so this mirror gets one fresh start
+            try:
+                _attempt(url, file, part, progress)
+            except (_Mismatch, OSError, http.client.HTTPException) as second:
+                failures.append(second)
+                continue
+        except (OSError, http.client.HTTPException) as error:
+            failures.append(error)
+            continue
+        part.replace(place / file.name)
+        return
+    _give_up(entry, file, place, failures)
+
+
+def _give_up(entry: Source, file: RemoteFile, place: Path, failures: list[Exception]) -> NoReturn:
+    wanted = ", ".join(each.name for each in entry.files if find(each, place) is None)
+    hosts = ", ".join(dict.fromkeys(urlsplit(url).netloc for url in file.urls))
+    why = "; ".join(dict.fromkeys(str(failure) for failure in failures))
+    kind = ValueError if any(isinstance(failure, _Mismatch) for failure in failures) else ConnectionError
+    raise kind(
+        f"{entry.name}: expected {file.name} from {hosts}, got no good copy ({why}); "
+        f"try again when online, which resumes, or put {wanted} into {place}"
+    ) from failures[-1]
+
+
+def _attempt(url: str, file: RemoteFile, part: Path, progress: bool) -> None:
+    """Bring the part to its full length from one mirror and check it; a part that fails the check is removed."""
+    done = part.stat().st_size if part.exists() else 0
+    if done > file.size:
+        part.unlink()
+        done = 0
+    if done < file.size:
+        _transfer(url, file, part, done, progress)
+    digest = _sha256(part)
+    if digest != file.sha256:
+        part.unlink()
+        raise _Mismatch(f"SHA-256 {digest} instead of {file.sha256}")
+
+
+def _transfer(url: str, file: RemoteFile, part: Path, done: int, progress: bool) -> None:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ValueError(f"{url}: expected an http or https address, got another scheme; correct the mirror")
+    request = urllib.request.Request(url, headers={"User-Agent": "thalweg", "Accept-Encoding": "identity"})
+    if done:
+        request.add_header("Range", f"bytes={done}-")
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+        start = _start(response, file, done)
+        with part.open("ab") as out:
+            out.truncate(start)  # a mirror without ranges sends the whole file again
+            _copy(response, out, file, start, progress)
+            out.flush()
+            os.fsync(out.fileno())
+    arrived = part.stat().st_size
+    if arrived < file.size:
+        raise OSError(f"{urlsplit(url).netloc} broke off after {arrived} of {file.size} bytes")
+
+
+def _start(response: Any, file: RemoteFile, done: int) -> int:
+    """The offset the response begins at; refused, before a byte is written, where it cannot be our file."""
+    if response.status == 206:
+        given = response.headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", given)
+        if match is None or int(match[1]) != done or int(match[2]) != file.size:
+            raise OSError(f"a range 'bytes {done}-' of {file.size} bytes was answered by {given!r}")
+        return done
+    length = response.headers.get("Content-Length")
+    if length is not None and int(length) != file.size:
+        raise OSError(f"{length} bytes on offer instead of {file.size}")
+    return 0
+
+
+def _copy(response: Any, out: IO[bytes], file: RemoteFile, start: int, progress: bool) -> None:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, disable=not progress) as bar:
+        task = bar.add_task(file.name, total=file.size, completed=start)
+        room = file.size - start
+        # one byte more than there is room for is enough to know that this is another file
+        while room >= 0 and (chunk := response.read(min(_CHUNK, room + 1))):
+            out.write(chunk)
+            room -= len(chunk)
+            bar.advance(task, len(chunk))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

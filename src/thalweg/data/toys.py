@@ -1,0 +1,229 @@
+"""Two-dimensional toy densities: independent draws, `(n, 2)` float32, pure functions of an explicit key.
+
+Every function can be jitted with `n` static. Where the density has a closed form the docstring gives it; the mixtures
+come with their energy, a `thalweg.energies.GaussianMixture`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from thalweg.energies.analytic import GaussianMixture
+
+Scalar = float | Float[Array, ""]
+Points = Float[Array, "rows 2"]
+
+
+def _check_n(n: int) -> None:
+    if n < 1:
+        raise ValueError(f"n: expected at least one point, got {n}; ask for n >= 1")
+
+
+def _polar(radius: Array, angle: Array) -> Array:
+    return jnp.stack([radius * jnp.cos(angle), radius * jnp.sin(angle)], axis=-1)
+
+
+def two_moons(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
+    """Two interleaved half circles of radius 1, blurred by N(0, sigma² I); each moon has probability one half.
+
+    With t uniform on (0, π): the upper moon is (cos t, sin t), the lower (1 - cos t, ½ - sin t).
+
+    >>> two_moons(jax.random.key(0), 5).shape
+    (5, 2)
+    """
+    _check_n(n)
+    which, along, noise = jax.random.split(key, 3)
+    t = jax.random.uniform(along, (n,), maxval=jnp.pi)
+    upper = jnp.stack([jnp.cos(t), jnp.sin(t)], axis=-1)
+    lower = jnp.stack([1 - jnp.cos(t), 0.5 - jnp.sin(t)], axis=-1)
+    moon = jax.random.bernoulli(which, 0.5, (n, 1))
+    return jnp.where(moon, upper, lower) + sigma * jax.random.normal(noise, (n, 2))
+
+
+def rings(key: PRNGKeyArray, n: int, radii: Sequence[float] = (0.75, 1.5, 2.25, 3.0), sigma: Scalar = 0.08) -> Points:
+    """Concentric circles, equally likely, blurred by N(0, sigma² I).
+
+    The density is known: with r = |x|, p(x) is the mean over radii R of
+    `exp(-(r² + R²)/2σ²) I₀(rR/σ²) / 2πσ²` (the angle of a Gaussian about the circle integrates to a Bessel function).
+
+    >>> rings(jax.random.key(0), 5).shape
+    (5, 2)
+    """
+    _check_n(n)
+    which, around, noise = jax.random.split(key, 3)
+    radius = jax.random.choice(which, jnp.asarray(radii, jnp.float32), (n,))
+    angle = jax.random.uniform(around, (n,), maxval=2 * jnp.pi)
+    return _polar(radius, angle) + sigma * jax.random.normal(noise, (n, 2))
+
+
+def pinwheel(
+    key: PRNGKeyArray,
+    n: int,
+    arms: int = 5,
+    radial_sigma: Scalar = 0.3,
+    tangential_sigma: Scalar = 0.1,
+    rate: Scalar = 0.25,
+    scale: Scalar = 2.0,
+) -> Points:
+    """Gaussian arms around the origin, sheared into a pinwheel (Johnson et al. 2016, structured VAEs).
+
+    A point u ~ N((1, 0), diag(radial_sigma², tangential_sigma²)) is turned by `2πk/arms + rate·exp(u₁)` for a uniform
+    arm k, then multiplied by `scale`. It has no closed-form density, since the turning angle depends on u₁.
+
+    >>> pinwheel(jax.random.key(0), 5).shape
+    (5, 2)
+    """
+    _check_n(n)
+    which, noise = jax.random.split(key)
+    arm = jax.random.randint(which, (n,), 0, arms)
+    u = jax.random.normal(noise, (n, 2)) * jnp.stack([jnp.asarray(radial_sigma), jnp.asarray(tangential_sigma)])
+    u = u.at[:, 0].add(1.0)
+    angle = 2 * jnp.pi * arm / arms + rate * jnp.exp(u[:, 0])
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    return scale * jnp.stack([cos * u[:, 0] - sin * u[:, 1], sin * u[:, 0] + cos * u[:, 1]], axis=-1)
+
+
+def checkerboard(key: PRNGKeyArray, n: int, squares: int = 4, half_width: Scalar = 4.0) -> Points:
+    """Uniform on the dark squares of a `squares` × `squares` board covering (-half_width, half_width)².
+
+    The density is exact: 1 / (dark area) on a dark square, zero on a light one; `checkerboard_log_prob` is its
+    logarithm. The lower left corner is dark; the default board has 8 dark squares of side 2, so density 1/32.
+
+    >>> checkerboard(jax.random.key(0), 5).shape
+    (5, 2)
+    """
+    _check_n(n)
+    which, inside = jax.random.split(key)
+    columns, lines = np.nonzero(_dark(squares))
+    cell = jax.random.randint(which, (n,), 0, len(columns))
+    corner = jnp.stack([jnp.asarray(columns)[cell], jnp.asarray(lines)[cell]], axis=-1)
+    side = 2 * half_width / squares
+    return side * (corner + jax.random.uniform(inside, (n, 2))) - half_width
+
+
+def _dark(squares: int) -> np.ndarray:
+    if squares < 2:
+        raise ValueError(f"squares: expected a board of at least 2 × 2, got {squares}; ask for squares >= 2")
+    return np.add.outer(np.arange(squares), np.arange(squares)) % 2 == 0
+
+
+def checkerboard_log_prob(x: Float[Array, "2"], squares: int = 4, half_width: Scalar = 4.0) -> Float[Array, ""]:
+    """The exact log density of `checkerboard` at one point: -log(dark area), or -∞ off the dark squares.
+
+    >>> float(jnp.exp(checkerboard_log_prob(jnp.array([-3.0, -3.0]))))
+    0.03125
+    """
+    side = 2 * half_width / squares
+    cell = jnp.floor((x + half_width) / side).astype(jnp.int32)
+    dark = jnp.all((cell >= 0) & (cell < squares)) & (cell.sum() % 2 == 0)
+    return jnp.where(dark, -jnp.log(_dark(squares).sum() * side**2), -jnp.inf)
+
+
+def _eight_weights(weights: Sequence[float] | np.ndarray | None) -> np.ndarray:
+    values = np.full(8, 1 / 8) if weights is None else np.asarray(weights, dtype=np.float64)
+    if values.shape != (8,) or not np.isfinite(values).all() or (values < 0).any() or values.sum() <= 0:
+        raise ValueError(
+            f"weights: expected eight non-negative numbers, not all zero, got {weights}; give one per mode"
+        )
+    return (values / values.sum()).astype(np.float32)
+
+
+def _eight_means(radius: Scalar) -> Array:
+    return _polar(jnp.broadcast_to(jnp.asarray(radius, jnp.float32), (8,)), jnp.arange(8) * (jnp.pi / 4))
+
+
+def eight_gaussians(
+    key: PRNGKeyArray,
+    n: int,
+    weights: Sequence[float] | np.ndarray | None = None,
+    radius: Scalar = 4.0,
+    sigma: Scalar = 0.5,
+) -> Points:
+    """Eight Gaussians N(m_k, sigma² I) with m_k evenly on a circle, mode 0 at (radius, 0), going anticlockwise.
+
+    `weights` (8,) need not sum to one; None is one eighth each. `eight_gaussians_density` is the exact density.
+
+    >>> eight_gaussians(jax.random.key(0), 5, weights=[4, 1, 1, 1, 1, 1, 1, 1]).shape
+    (5, 2)
+    """
+    _check_n(n)
+    which, noise = jax.random.split(key)
+    mode = jax.random.categorical(which, jnp.log(_eight_weights(weights)), shape=(n,))
+    return _eight_means(radius)[mode] + sigma * jax.random.normal(noise, (n, 2))
+
+
+def spirals(key: PRNGKeyArray, n: int, arms: int = 2, turns: Scalar = 1.5, sigma: Scalar = 0.1) -> Points:
+    """Interleaved Archimedean spirals of outer radius 4, equally likely, blurred by N(0, sigma² I).
+
+    At s = √u, u uniform on (0, 1), the point has radius 4s and angle `2π(turns·s + k/arms)`: the root spreads the
+    points about evenly along the arm, whose length grows like s².
+
+    >>> spirals(jax.random.key(0), 5).shape
+    (5, 2)
+    """
+    _check_n(n)
+    which, along, noise = jax.random.split(key, 3)
+    arm = jax.random.randint(which, (n,), 0, arms)
+    s = jnp.sqrt(jax.random.uniform(along, (n,)))
+    return _polar(4 * s, 2 * jnp.pi * (turns * s + arm / arms)) + sigma * jax.random.normal(noise, (n, 2))
+
+
+def swiss_roll(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
+    """The rolled sheet seen from the side: (t cos t, t sin t)/4, t uniform on (3π/2, 9π/2), blurred by N(0, sigma² I).
+
+    The roll of Marsland (2009, ch. 10) without its flat third axis.
+
+    >>> swiss_roll(jax.random.key(0), 5).shape
+    (5, 2)
+    """
+    _check_n(n)
+    along, noise = jax.random.split(key)
+    t = jax.random.uniform(along, (n,), minval=1.5 * jnp.pi, maxval=4.5 * jnp.pi)
+    return _polar(t / 4, t) + sigma * jax.random.normal(noise, (n, 2))
+
+
+def eight_gaussians_density(
+    weights: Sequence[float] | np.ndarray | None = None, radius: Scalar = 4.0, sigma: Scalar = 0.5
+) -> GaussianMixture:
+    """The exact density behind `eight_gaussians`, as an energy that also gives `log_z` and `sample`.
+
+    >>> eight_gaussians_density().sample(jax.random.key(0), (5,)).shape
+    (5, 2)
+    """
+    covariances = jnp.broadcast_to(jnp.asarray(sigma, jnp.float32) ** 2 * jnp.eye(2), (8, 2, 2))
+    return GaussianMixture(jnp.asarray(_eight_weights(weights)), _eight_means(radius), covariances)
+
+
+def skewed_mixture() -> GaussianMixture:
+    """Three Gaussians with weights 0.6, 0.3, 0.1 and unlike, tilted covariances: nothing about it is symmetric.
+
+    A sampler that gets a sign, an axis or a mode weight wrong cannot hide on it.
+
+    >>> skewed_mixture().sample(jax.random.key(0), (5,)).shape
+    (5, 2)
+    """
+    weights = jnp.array([0.6, 0.3, 0.1])
+    means = jnp.array([[-1.5, 0.5], [2.0, 1.5], [0.5, -2.5]])
+    covariances = jnp.array([[[0.6, 0.3], [0.3, 0.4]], [[0.2, -0.1], [-0.1, 0.8]], [[0.3, 0.0], [0.0, 0.1]]])
+    return GaussianMixture(weights, means, covariances)
+
+
+def _draw_skewed_mixture(key: PRNGKeyArray, n: int) -> Points:
+    _check_n(n)
+    return skewed_mixture().sample(key, (n,))
+
+
+TOYS: dict[str, Callable[..., Any]] = {
+    "two_moons": two_moons,
+    "rings": rings,
+    "pinwheel": pinwheel,
+    "checkerboard": checkerboard,
+    "eight_gaussians": eight_gaussians,
+    "spirals": spirals,
+    "swiss_roll": swiss_roll,
+    "skewed_mixture": _draw_skewed_mixture,
+}

@@ -1,0 +1,252 @@
+"""Finite spaces: every state is visited, and nothing is estimated.
+
+States are numbered as `Finite.states` lists them, the last coordinate turning fastest. Matrices act on rows of
+probabilities: ``T[i, j] = T(state j | state i)``, so ``p @ T`` is one step and ``p @ T = p`` is invariance.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from thalweg.core import Energy, Space, is_concrete
+from thalweg.exact import streaming
+from thalweg.spaces import Finite
+
+MOST_STATES = 2**25
+MOST_STATES_LISTED = 2**20
+MOST_STATES_SQUARED = 2**12
+# 2^14 states a block keep a 25-unit machine in cache; what a block computes stays under 2^22 numbers
+_BLOCK = 2**14
+_BLOCK_NUMBERS = 2**22
+
+
+def finite(space: Space, most: int = MOST_STATES, purpose: str = "enumeration") -> Finite:
+    """``space`` as a finite one, refused where it cannot be listed or has too many states for the purpose."""
+    if not isinstance(space, Finite):
+        raise ValueError(
+            f"expected a finite space for {purpose}, got {space}; use Binary, Spin or Categorical, "
+            "or log_z and expectation, which integrate over Real, Positive and Interval"
+        )
+    if space.size > most:
+        raise ValueError(
+            f"expected at most {most} states for {purpose}, got {space.size} on {space}; "
+            "use fewer coordinates or a sampler"
+        )
+    return space
+
+
+def _blocks(energy: Energy, space: Finite, count: int = _BLOCK) -> tuple[streaming.Block, Array]:
+    count = min(count, space.size)
+
+    def block(start):
+        states = space.states(start, count)
+        log_weights = jax.vmap(lambda x: streaming.log_density(energy, x))(states)
+        # the last block may reach past the last state, where the numbering begins again
+        return states, jnp.where(start + jnp.arange(count) < space.size, log_weights, -jnp.inf)
+
+    return block, jnp.arange(0, space.size, count)
+
+
+@eqx.filter_jit
+def log_z(energy: Energy, space: Finite) -> Array:
+    """``log Σₓ exp(-E(x))`` over all states."""
+    return streaming.log_sum(*_blocks(energy, space))
+
+
+@eqx.filter_jit
+def expectation(energy: Energy, f: Callable[[Array], PyTree], space: Finite) -> PyTree:
+    """``Σₓ p(x) f(x)`` over all states."""
+    count = max(1, min(_BLOCK, _BLOCK_NUMBERS // streaming.output_size(f, space)))
+    return streaming.average(*_blocks(energy, space, count), f)
+
+
+def _ready(energy: Callable, space: Space | None, most: int, purpose: str) -> tuple[Energy, Finite]:
+    energy, known = streaming.prepare(energy, space)
+    listed = finite(known, most, purpose)
+    streaming.require_scalar(energy, listed)
+    return energy, listed
+
+
+class _OneHot(eqx.Module):
+    space: Finite
+
+    def __call__(self, x: Array) -> Array:
+        return x[..., None] == jnp.array(self.space.levels)
+
+
+def marginals(energy: Callable[[Array], Array], space: Space | None = None) -> Array:
+    """``p(x_k = level)`` for each coordinate ``k`` and level: shape ``(*space.shape, levels)``.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> from thalweg import exact
+    >>> exact.marginals(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(2)).round(3).tolist()
+    [[0.25, 0.75], [0.5, 0.5]]
+    """
+    energy, listed = _ready(energy, space, MOST_STATES, "marginals")
+    return expectation(energy, _OneHot(listed), listed)
+
+
+def probabilities(energy: Callable[[Array], Array], space: Space | None = None) -> Array:
+    """``p(x)`` of every state, in the order of `Finite.states`: shape ``(space.size,)``, at most 2^20 states.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> from thalweg import exact
+    >>> exact.probabilities(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(1)).round(3).tolist()
+    [0.25, 0.75]
+    """
+    energy, listed = _ready(energy, space, MOST_STATES_LISTED, "a list of all probabilities")
+    return jnp.exp(_log_probabilities(energy, listed))
+
+
+@eqx.filter_jit
+def _log_probabilities(energy: Energy, space: Finite) -> Array:
+    block, starts = _blocks(energy, space)
+    log_weights = jax.lax.map(lambda start: block(start)[1], starts).reshape(-1)[: space.size]
+    return log_weights - streaming.log_sum(block, starts)
+
+
+def sample(
+    key: PRNGKeyArray, energy: Callable[[Array], Array], shape: tuple[int, ...] = (), space: Space | None = None
+) -> Array:
+    """Independent exact samples ``(*shape, *space.shape)``, by inverting the distribution function over all states.
+
+    Takes memory for one number per state. A block of states is drawn first and then a state in it, each with its own
+    uniform number, so single precision resolves a state down to a share of about 1e-7 of its block.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> from thalweg import exact
+    >>> exact.sample(jax.random.key(0), lambda x: -50.0 * x.sum(), (2,), space=tw.Spin(3)).tolist()
+    [[1, 1, 1], [1, 1, 1]]
+    """
+    energy, listed = _ready(energy, space, MOST_STATES, "exact sampling")
+    samples, log_total = _sample(key, energy, tuple(shape), listed)
+    if is_concrete(log_total) and not np.isfinite(log_total):
+        raise ValueError(
+            f"expected an energy that is a number on every state and finite on one, got log Z = {log_total}; "
+            "look for NaN or for constraints that no state meets"
+        )
+    return samples
+
+
+@eqx.filter_jit
+def _sample(key: PRNGKeyArray, energy: Energy, shape: tuple[int, ...], space: Finite) -> tuple[Array, Array]:
+    block, starts = _blocks(energy, space)
+    peaks, sums = streaming.log_sums(block, starts)
+
+    def cumulated(entry):
+        start, peak = entry
+        return jnp.cumsum(jnp.exp(block(start)[1] - peak))
+
+    cumulative = jax.lax.map(cumulated, (starts, peaks))
+    count = cumulative.shape[1]
+    which_key, within_key = jax.random.split(key)
+    log_masses = peaks + jnp.log(sums)
+    which = jax.random.categorical(which_key, log_masses, shape=shape)
+    # 1 - u lies in (0, 1], so that the search ends on a state of positive probability, never on one before the first
+    level = (1 - jax.random.uniform(within_key, shape)) * cumulative[which, -1]
+
+    def halve(_, ends):
+        # invariant: cumulative[below] < level <= cumulative[above]
+        below, above = ends
+        middle = (below + above) // 2
+        reached = cumulative[which, middle] >= level
+        open_ = above - below > 1
+        return jnp.where(open_ & ~reached, middle, below), jnp.where(open_ & reached, middle, above)
+
+    ends = (jnp.full(shape, -1), jnp.full(shape, count - 1))
+    _, within = jax.lax.fori_loop(0, count.bit_length(), halve, ends)
+    numbers = (starts[which] + within).reshape(-1)
+    samples = jax.vmap(lambda number: space.states(number, 1)[0])(numbers).reshape(*shape, *space.shape)
+    return samples, jax.nn.logsumexp(log_masses)
+
+
+def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space) -> Array:
+    """The matrix ``T[i, j] = T(state j | state i)`` of a kernel given as ``log_kernel(new, x) = log T(new | x)``.
+
+    Refused where a row does not sum to one: such a function is no kernel.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> from thalweg import exact
+    >>> stay = lambda new, x: jnp.log(jnp.where(jnp.all(new == x), 0.75, 0.25))
+    >>> exact.transition_matrix(stay, tw.Binary(1)).round(2).tolist()
+    [[0.75, 0.25], [0.25, 0.75]]
+    """
+    matrix = jnp.exp(_log_matrix(log_kernel, finite(space, MOST_STATES_SQUARED, "a transition matrix")))
+    if is_concrete(matrix):
+        sums = np.asarray(matrix).sum(1)
+        worst = int(np.argmax(np.abs(sums - 1)))
+        if not np.allclose(sums, 1, atol=1e-4):
+            raise ValueError(
+                f"expected a kernel whose probabilities sum to one from every state, got {sums[worst]:.6g} "
+                f"from state {worst}; normalise log_kernel(new, x) over new"
+            )
+    return matrix
+
+
+@eqx.filter_jit
+def _log_matrix(log_kernel: Callable[[Array, Array], Array], space: Finite) -> Array:
+    states = space.states(0, space.size)
+    return jax.lax.map(lambda x: jax.vmap(lambda new: log_kernel(new, x))(states), states)
+
+
+def gibbs_matrix(energy: Callable[[Array], Array], block: Array, space: Space | None = None) -> Array:
+    """The kernel that redraws the coordinates in ``block`` from ``p(x_block | rest)``.
+
+    Args:
+        energy: the energy, whose space (or ``space``) is finite.
+        block: boolean, of the point's shape: the coordinates to redraw together.
+        space: where the energy lives, if it does not say.
+
+    From a state whose whole block has zero probability the conditional does not exist; the kernel stays there.
+    """
+    energy, listed = _ready(energy, space, MOST_STATES_SQUARED, "a transition matrix")
+    block = jnp.asarray(block)
+    if block.shape != listed.shape or block.dtype != bool:
+        raise ValueError(
+            f"expected a boolean block of shape {listed.shape}, got {block.dtype} of shape {block.shape}; "
+            "mark the coordinates to redraw with True"
+        )
+    return _gibbs_matrix(energy, block, listed)
+
+
+@eqx.filter_jit
+def _gibbs_matrix(energy: Energy, block: Array, space: Finite) -> Array:
+    states = space.states(0, space.size)
+    log_p = _log_probabilities(energy, space)
+    rest = jax.vmap(lambda x: space.index(jnp.where(block, space.levels[0], x)))(states)
+    log_rows = jnp.where(rest[:, None] == rest, log_p, -jnp.inf)
+    empty = jnp.all(jnp.isneginf(log_rows), axis=1, keepdims=True)
+    return jnp.where(empty, jnp.eye(space.size), jax.nn.softmax(jnp.where(empty, 0.0, log_rows), axis=1))
+
+
+def metropolis_matrix(
+    energy: Callable[[Array], Array], log_proposal: Callable[[Array, Array], Array], space: Space | None = None
+) -> Array:
+    """Metropolis-Hastings: ``q(x'|x) min(1, p(x')q(x|x') / p(x)q(x'|x))`` off the diagonal, the remainder on it.
+
+    Args:
+        energy: the energy, whose space (or ``space``) is finite.
+        log_proposal: ``log_proposal(new, x) = log q(new | x)``, normalised over ``new``.
+        space: where the energy lives, if it does not say.
+
+    Reference: Hastings (1970), Biometrika 57.
+    """
+    energy, listed = _ready(energy, space, MOST_STATES_SQUARED, "a transition matrix")
+    log_q = jnp.log(transition_matrix(log_proposal, listed))
+    return _metropolis_matrix(energy, log_q, listed)
+
+
+@eqx.filter_jit
+def _metropolis_matrix(energy: Energy, log_q: Array, space: Finite) -> Array:
+    log_p = _log_probabilities(energy, space)
+    # q(x'|x)·min(1, ratio) = min(q(x'|x), p(x')q(x|x')/p(x)), in which q(x'|x) = 0 needs no division
+    backward = log_p - log_p[:, None] + log_q.T
+    # from a state of zero probability every proposal is accepted: -inf - -inf is no ratio
+    backward = jnp.where(jnp.isneginf(log_p)[:, None], jnp.inf, backward)
+    moves = jnp.exp(jnp.minimum(log_q, backward))
+    moves = jnp.where(jnp.eye(space.size, dtype=bool), 0.0, moves)
+    return moves + jnp.diag(1 - jnp.sum(moves, axis=1))

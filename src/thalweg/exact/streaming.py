@@ -1,0 +1,114 @@
+"""Sums over more points than fit in memory: log Σ w and Σ w f / Σ w, one block of points at a time.
+
+A block function maps one entry of ``blocks`` to ``(points, log_weights)``, of shapes ``(count, *event)`` and
+``(count,)``. Enumeration and quadrature differ only in that function.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from thalweg.core import Energy, Space, as_energy
+
+Block = Callable[[Any], tuple[Array, Array]]
+
+
+def prepare(energy: Callable[[Array], Array], space: Space | None) -> tuple[Energy, Space]:
+    """The energy and the space it lives on, refused where there is no space or the energy is not a scalar."""
+    energy = as_energy(energy, space)
+    if energy.space is None:
+        raise ValueError(
+            "expected a space to sum or integrate over, got an energy that carries none; "
+            "give one, for example space=Binary(8) or space=Real(2)"
+        )
+    return energy, energy.space
+
+
+def require_scalar(energy: Energy, space: Space) -> None:
+    """Refuse an energy that returns anything but one number for one point."""
+    value = eqx.filter_eval_shape(lambda x: jnp.asarray(energy(x)), jax.ShapeDtypeStruct(space.shape, space.dtype))
+    if value.shape != ():
+        raise ValueError(
+            f"expected a scalar energy of one point of shape {space.shape}, got shape {value.shape}; "
+            "sum over the coordinates inside the energy"
+        )
+
+
+def log_density(energy: Energy, x: Array) -> Array:
+    """``-E(x)`` as a floating number, also where the energy counts in whole numbers."""
+    return -jnp.asarray(energy(x), dtype=jnp.result_type(float))
+
+
+def log_sums(block: Block, blocks: PyTree) -> tuple[Array, Array]:
+    """Per block the largest log weight and ``Σ exp(log w - largest)``; exactly differentiable in the weights."""
+
+    # recomputing a block in the backward pass keeps the memory of a gradient at one block
+    @jax.checkpoint
+    def one(entry):
+        _, log_weights = block(entry)
+        peak = jax.lax.stop_gradient(jnp.max(log_weights))
+        # a block of zero probability has no finite peak, and must not turn -inf - -inf into NaN
+        return peak, jnp.sum(jnp.exp(log_weights - jnp.where(jnp.isneginf(peak), 0.0, peak)))
+
+    return jax.lax.map(one, blocks)
+
+
+def log_sum(block: Block, blocks: PyTree) -> Array:
+    """``log Σ w`` over all points of all blocks."""
+    peaks, sums = log_sums(block, blocks)
+    top = jnp.max(peaks)
+    top = jnp.where(jnp.isneginf(top), 0.0, top)
+    return top + jnp.log(jnp.sum(sums * jnp.exp(peaks - top)))
+
+
+def average(block: Block, blocks: PyTree, f: Callable[[Array], PyTree]) -> PyTree:
+    """``Σ w f / Σ w`` over all points of all blocks, leaf by leaf of what ``f`` returns.
+
+    Points of zero weight do not count, whatever ``f`` is there. The running sums are compensated (Kahan), so that
+    thousands of blocks lose no digits in single precision.
+    """
+    reference = jax.lax.stop_gradient(log_sum(block, blocks))
+
+    def values_at(points):
+        return jax.vmap(lambda x: jax.tree.map(as_float, f(x)))(points)
+
+    def block_sums(entry):
+        points, log_weights = block(entry)
+        weights = jnp.exp(log_weights - reference)
+
+        def total(values):
+            alive = weights.reshape(-1, *(1,) * (values.ndim - 1)) > 0
+            return jnp.tensordot(weights, jnp.where(alive, values, 0), 1, precision=jax.lax.Precision.HIGHEST)
+
+        return jnp.sum(weights), jax.tree.map(total, values_at(points))
+
+    @jax.checkpoint
+    def add(carry, entry):
+        sums, lost = carry
+        terms = jax.tree.map(jnp.subtract, block_sums(entry), lost)
+        grown = jax.tree.map(jnp.add, sums, terms)
+        lost = jax.tree.map(lambda new, old, term: (new - old) - term, grown, sums, terms)
+        return (grown, lost), None
+
+    first = jax.tree.map(lambda leaf: leaf[0], blocks)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block_sums, first))
+    ((weight, sums), _), _ = jax.lax.scan(add, (zeros, zeros), blocks)
+    return jax.tree.map(lambda total: total / weight, sums)
+
+
+def as_float(value: Any) -> Array:
+    """A number or array in floating point, so that booleans and counts can be averaged."""
+    array = jnp.asarray(value)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(jnp.result_type(float))
+
+
+def output_size(f: Callable[[Array], PyTree], space: Space) -> int:
+    """How many numbers ``f`` returns for one point: what decides how many points share a block."""
+    shapes = eqx.filter_eval_shape(
+        lambda x: jax.tree.map(jnp.asarray, f(x)), jax.ShapeDtypeStruct(space.shape, space.dtype)
+    )
+    return max(1, sum(leaf.size for leaf in jax.tree.leaves(shapes)))

@@ -1,0 +1,5 @@
+"""Training objectives."""
+
+from thalweg.objectives.likelihood import MaximumLikelihood
+
+__all__ = ["MaximumLikelihood"]

@@ -1,0 +1,110 @@
+"""Langevin dynamics: unadjusted for the whole population at once, and with an accept step (MALA)."""
+
+from typing import Any
+
+import blackjax.mcmc.mala
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg.core import Info, Kernel, State, as_model, positive, score
+from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state
+from thalweg.spaces import require_gradient
+
+
+class Position(State):
+    """Chains that carry nothing but where they are."""
+
+    x: Array
+
+
+class Langevin(Kernel):
+    r"""Unadjusted Langevin dynamics, ``x ← x - (τ/2) ∇E(x) + s·ε`` with ``ε ~ N(0, I)``.
+
+    ``s = √τ`` unless ``noise_scale`` decouples it: the thesis's setting, a gradient coefficient of 1 with noise 0.005,
+    is ``Langevin(step_size=2, noise_scale=0.005)``. There is no accept step, so the chain has a bias of first order in
+    τ: on N(0, 1) its own stationary variance is ``1 / (1 - τ/4)``. Takes an energy or a score network, and evaluates
+    its gradient once per step. Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
+
+    Args:
+        step_size: τ > 0.
+        noise_scale: s ≥ 0, by default √τ.
+        clip_x: ``(low, high)``, every coordinate kept between them after each step.
+        clip_gradient: every component of the gradient kept within ± this.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> kernel = tw.samplers.Langevin(step_size=0.1)
+    >>> init = jnp.zeros((1000, 1))
+    >>> chains = tw.sample(lambda x: 0.5 * jnp.sum(x**2), kernel, init, key=jax.random.key(0), draws=1, burn_in=200)
+    >>> bool(abs(chains.draws.var() - 1 / (1 - 0.1 / 4)) < 0.15)
+    True
+    """
+
+    step_size: Array
+    noise_scale: Array | None
+    clip_x: Array | None
+    clip_gradient: Array | None
+
+    def __init__(
+        self,
+        step_size: float | Array,
+        noise_scale: float | Array | None = None,
+        clip_x: tuple[float, float] | None = None,
+        clip_gradient: float | None = None,
+    ):
+        self.step_size = positive("step_size", step_size)
+        # zero noise is gradient descent, so only negative scales are refused
+        if isinstance(noise_scale, (int, float)) and noise_scale < 0:
+            raise ValueError(f"expected noise_scale >= 0, got {noise_scale}; leave it out for √step_size")
+        self.noise_scale = None if noise_scale is None else jnp.asarray(noise_scale, float)
+        if clip_x is not None and not clip_x[0] < clip_x[1]:
+            raise ValueError(f"expected clip_x=(low, high) with low < high, got {clip_x}; swap them")
+        self.clip_x = None if clip_x is None else jnp.asarray(clip_x, float)
+        self.clip_gradient = None if clip_gradient is None else positive("clip_gradient", clip_gradient)
+
+    def init(self, energy: Any, x: Array) -> Position:
+        require_gradient("Langevin", as_model(energy).space, x)
+        return Position(x)
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
+        gradient = -jax.vmap(lambda point: score(energy, point))(state.x)
+        noise_scale = jnp.sqrt(self.step_size) if self.noise_scale is None else self.noise_scale
+        drift = gradient if self.clip_gradient is None else jnp.clip(gradient, -self.clip_gradient, self.clip_gradient)
+        x = state.x - 0.5 * self.step_size * drift + noise_scale * jax.random.normal(key, state.x.shape, state.x.dtype)
+        if self.clip_x is not None:
+            x = jnp.clip(x, self.clip_x[0], self.clip_x[1])
+        return Position(x), Info(gradient_norm=jax.vmap(norm)(gradient))
+
+
+class MALA(LiftedKernel):
+    r"""The Metropolis-adjusted Langevin algorithm: propose ``x' = x - (τ/2)∇E(x) + √τ ε``, accept with probability
+    ``min(1, exp(E(x) - E(x')) q(x|x') / q(x'|x))``.
+
+    Exactly invariant for any τ; one gradient evaluation per step. A proposal with a non-finite energy is rejected and
+    counted as a divergence. Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
+
+    Args:
+        step_size: τ > 0, in the convention above (blackjax's own is τ/2).
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> chains = tw.sample(tw.energies.Banana(), tw.samplers.MALA(0.3), jnp.zeros((8, 2)), key=jax.random.key(0), draws=50)
+    >>> bool(jnp.all(chains.stats["acceptance"] > 0.2))
+    True
+    """
+
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+
+    def init_one(self, energy: Any, x: Array) -> GradientState:
+        return gradient_state("MALA", energy, x)
+
+    def step_one(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
+        step = blackjax.mcmc.mala.build_kernel()
+        new, told = blackjax_step(step, blackjax.mcmc.mala.MALAState, key, energy, state, self.step_size / 2)
+        # the acceptance probability is exactly 0 where the proposal's energy is not finite, or hopelessly high
+        return new, Info(told.acceptance_rate, norm(state.gradient), told.acceptance_rate == 0)
+
+
+def norm(gradient: Array) -> Array:
+    """``‖g‖₂`` of one chain."""
+    return jnp.sqrt(jnp.sum(gradient**2))

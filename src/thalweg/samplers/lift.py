@@ -1,0 +1,104 @@
+"""Single-chain kernels, blackjax's among them, lifted to a population of chains."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg.core import Energy, Info, Kernel, State, as_energy
+from thalweg.spaces import require_gradient
+
+
+class LiftedKernel(Kernel):
+    """A kernel written for one chain: `init_one` and `step_one`; every chain gets a key of its own."""
+
+    @abc.abstractmethod
+    def init_one(self, energy: Any, x: Array) -> State:
+        """The state of one chain at the point ``x``."""
+
+    @abc.abstractmethod
+    def step_one(self, key: PRNGKeyArray, energy: Any, state: Any) -> tuple[State, Info]:
+        """One chain one step on."""
+
+    def init(self, energy: Any, x: Array) -> State:
+        return jax.vmap(lambda point: self.init_one(energy, point))(x)
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: State) -> tuple[State, Info]:
+        keys = jax.random.split(key, state.x.shape[0])
+        return jax.vmap(lambda k, s: self.step_one(k, energy, s))(keys, state)
+
+
+class _PerChain(LiftedKernel):
+    kernel: Any
+
+    def init_one(self, energy: Any, x: Array) -> State:
+        return self.kernel.init(energy, x)
+
+    def step_one(self, key: PRNGKeyArray, energy: Any, state: Any) -> tuple[State, Info]:
+        return self.kernel.step(key, energy, state)
+
+
+def per_chain(kernel: Any) -> Kernel:
+    """A kernel for ONE chain as a kernel over a population.
+
+    ``kernel.init(energy, x)`` returns a `State` with a field ``x`` (one point), ``kernel.step(key, energy, state)``
+    the next state and an `Info` of scalars; an ``eqx.Module`` keeps its hyper-parameters as array leaves.
+
+    >>> import equinox as eqx, jax, jax.numpy as jnp, thalweg as tw
+    >>> class Point(tw.core.State):
+    ...     x: jax.Array
+    >>> class Reflect(eqx.Module):  # x ← -x leaves every symmetric density as it is
+    ...     def init(self, energy, x):
+    ...         return Point(x)
+    ...     def step(self, key, energy, state):
+    ...         return Point(-state.x), tw.core.Info()
+    >>> kernel = tw.samplers.per_chain(Reflect())
+    >>> energy = lambda x: jnp.sum(x**2)
+    >>> tw.sample(energy, kernel, jnp.ones((2, 1)), key=jax.random.key(0), draws=3).draws[0, :, 0].tolist()
+    [-1.0, 1.0, -1.0]
+    """
+    return _PerChain(kernel)
+
+
+class GradientState(State):
+    """Where a chain stands, with the energy and gradient there, so that neither is computed twice."""
+
+    x: Array
+    energy: Array
+    gradient: Array
+
+
+def require_energy(name: str, model: Any) -> Energy:
+    """``model`` as an energy; a score network is refused with the adjusted kernel's name."""
+    try:
+        return as_energy(model)
+    except ValueError as refusal:
+        raise ValueError(f"{name}: {refusal}") from None
+
+
+def gradient_state(name: str, model: Any, x: Array) -> GradientState:
+    """The state at one point, for a kernel that needs an energy with gradients."""
+    energy = require_energy(name, model)
+    require_gradient(name, energy.space, x)
+    value, gradient = jax.value_and_grad(energy)(x)
+    return GradientState(x, value, gradient)
+
+
+def blackjax_step(
+    step: Callable, carrier: Callable, key: PRNGKeyArray, energy: Any, state: GradientState, *settings: Any
+) -> tuple[GradientState, Any]:
+    """One step of a blackjax kernel, whose state is ``carrier(position, logdensity, logdensity_grad)``, on an energy.
+
+    blackjax sees a log-density of minus infinity wherever the energy is not finite, so such a proposal is rejected.
+    """
+
+    def log_density(x):
+        value = energy(x)
+        return jnp.where(jnp.isfinite(value), -value, -jnp.inf)
+
+    new, told = step(key, carrier(state.x, -state.energy, -state.gradient), log_density, *settings)
+    return GradientState(new.position, -new.logdensity, -new.logdensity_grad), told

@@ -1,0 +1,7 @@
+"""Training: the loop, checkpoints and callbacks."""
+
+from thalweg.train.callbacks import every
+from thalweg.train.loop import Run, fit
+from thalweg.train.record import DivergedError
+
+__all__ = ["DivergedError", "Run", "every", "fit"]
