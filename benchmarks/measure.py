@@ -82,22 +82,22 @@ def local(function: Callable[[], Any]) -> Contestant:
     return run
 
 
-def race(contestants: Mapping[str, Contestant], settings: Settings) -> dict[str, list[float]]:
+def race(contestants: Mapping[Any, Contestant], settings: Settings, calls: int | None = None) -> dict[Any, list[float]]:
     """Seconds a call of every contestant, one number a round.
 
-    The order turns round from one round to the next, so that neither always runs in the other's wake.
+    The order turns round from one round to the next, so that neither always runs in the other's wake. A round makes as
+    many calls as fill ``settings.minimum`` seconds, unless ``calls`` says how many.
     """
-    calls = {}
+    counts = {}
     for name, run in contestants.items():
         run(1)  # compiles
-        once = run(1)
-        calls[name] = max(1, round(settings.minimum / max(once, 1e-9)))
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        counts[name] = calls or max(1, round(settings.minimum / run(1)))
+    seconds: dict[Any, list[float]] = {name: [] for name in contestants}
     order = list(contestants)
     for _ in range(settings.rounds):
         for name in order:
             time.sleep(0.02)  # idle thread pools keep spinning for some milliseconds after their last task
-            seconds[name].append(contestants[name](calls[name]) / calls[name])
+            seconds[name].append(contestants[name](counts[name]) / counts[name])
         order.reverse()
     return seconds
 
@@ -112,9 +112,7 @@ def row(
 ) -> Row:
     """A `Row` from the rounds of a `race`."""
     pairs = tuple(zip(ours, theirs, strict=True))
-    return Row(
-        name, statistics.median(ours), statistics.median(theirs), target, sense=sense, pairs=pairs, **extra
-    )
+    return Row(name, statistics.median(ours), statistics.median(theirs), target, sense=sense, pairs=pairs, **extra)
 
 
 class Worker:

@@ -13,12 +13,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
 import process
 import sampling
 import training
 from measure import PEERS_PYTHON, PeerMissing, Row, Settings, Worker, machine
-from rich.console import Console
-from rich.table import Table
 
 Group = Callable[[Settings], Iterator[Row]]
 

@@ -7,9 +7,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from measure import PeerMissing, Row, Settings, Worker, local, race, row
 
 import thalweg as tw
+from measure import PeerMissing, Row, Settings, Worker, local, race, row
 
 BARRIER = 2.0
 TAU = 0.01  # Langevin's step size, τ

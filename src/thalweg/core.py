@@ -91,6 +91,10 @@ class HasConditionals(Energy):
     def resample(self, key: PRNGKeyArray, x: Array, block: Array) -> Array:
         """One point ``x`` with the coordinates of ``block`` drawn anew from ``p(x_block | rest)``."""
 
+    @abc.abstractmethod
+    def scaled(self, factor: Array) -> "HasConditionals":
+        """The energy ``factor · E(x)``, whose conditionals can be drawn from too: what tempering needs."""
+
 
 class Refreshable(eqx.Module):
     """Something that carries buffers (power-iteration vectors) which advance once per training update."""
@@ -110,12 +114,14 @@ class Info(eqx.Module):
     """What one kernel step tells, each ``(chains,)``; ``None`` where the kernel has no such thing.
 
     ``acceptance`` is the probability (or frequency) of acceptance, ``gradient_norm`` is ``‖∇E‖₂`` where the step
-    used it, ``divergent`` marks steps that met a non-finite energy or lost energy conservation.
+    used it, ``divergent`` marks steps that met a non-finite energy or lost energy conservation. ``extra`` holds what
+    only this kernel has (swap rates), in any shape; `sample` averages it over the run.
     """
 
     acceptance: Array | None = None
     gradient_norm: Array | None = None
     divergent: Array | None = None
+    extra: dict[str, Array] = eqx.field(default_factory=dict)
 
 
 class Kernel(eqx.Module):
@@ -183,19 +189,19 @@ class Verdict(NamedTuple):
 class _FunctionEnergy(Energy):
     """A callable at the door: a function stays static, a module's arrays stay parameters."""
 
-    function: Callable[[Array], Array]
+    function: Callable[..., Array]
     space: Space | None = eqx.field(static=True)
 
-    def __call__(self, x: Array) -> Array:
-        return self.function(x)
+    def __call__(self, x: Array, *condition: Any) -> Array:
+        return self.function(x, *condition)
 
 
 class _FunctionScore(ScoreNetwork):
-    function: Callable[[Array], Array]
+    function: Callable[..., Array]
     space: Space | None = eqx.field(static=True)
 
-    def __call__(self, x: Array) -> Array:
-        return self.function(x)
+    def __call__(self, x: Array, *condition: Any) -> Array:
+        return self.function(x, *condition)
 
 
 class _Density(HasLogZ, HasSampler):
@@ -233,7 +239,7 @@ class _GivenScore(ScoreNetwork):
         return self.network(x, self.condition)
 
 
-def as_energy(function: Callable[[Array], Array], space: Space | None = None) -> Energy:
+def as_energy(function: Any, space: Space | None = None) -> Energy:
     """Any callable ``x -> scalar`` as an `Energy`; an `Energy` passes through unchanged.
 
     Args:

@@ -96,7 +96,8 @@ class Positive(Continuous):
         return jnp.all(jnp.isfinite(x) & (x > 0))
 
     def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return jax.random.exponential(key, (*shape, *self.shape))
+        # the generator can return an exact zero, which lies outside
+        return jnp.maximum(jax.random.exponential(key, (*shape, *self.shape)), jnp.finfo(self.dtype).tiny)
 
 
 class Interval(Continuous):
@@ -119,7 +120,10 @@ class Interval(Continuous):
         return jnp.all((x > self.low) & (x < self.high))
 
     def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return jax.random.uniform(key, (*shape, *self.shape), minval=self.low, maxval=self.high)
+        points = jax.random.uniform(key, (*shape, *self.shape), minval=self.low, maxval=self.high)
+        # rounding can reach either end, and both lie outside
+        low, high = jnp.asarray(self.low, points.dtype), jnp.asarray(self.high, points.dtype)
+        return jnp.clip(points, jnp.nextafter(low, high), jnp.nextafter(high, low))
 
 
 class Simplex(Continuous):

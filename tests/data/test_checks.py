@@ -58,5 +58,5 @@ def test_hold_out_keeps_every_row_once_with_its_label():
 
 @pytest.mark.parametrize("fraction", [0.0, 0.001, 0.999, 1.0, -0.5, 2.0])
 def test_hold_out_needs_rows_on_both_sides(fraction):
-    with pytest.raises(ValueError, match="fraction: expected one that leaves rows on both sides"):
+    with pytest.raises(ValueError, match=r"fraction: expected one that leaves rows on both sides"):
         hold_out(np.zeros((50, 2)), fraction=fraction, key=jax.random.key(0))

@@ -91,7 +91,7 @@ def test_malicious_pickles_are_refused_and_never_run(attack, tmp_path):
     canary = tmp_path / "ran"
     content = evil(canary)[attack]
     with pytest.raises(
-        ValueError, match="^batch: expected only numpy arrays and plain types, got a pickle that asks for"
+        ValueError, match=r"^batch: expected only numpy arrays and plain types, got a pickle that asks for"
     ):
         read(content)
     assert not canary.exists()
@@ -115,7 +115,7 @@ def test_the_attacks_are_real(tmp_path):
     ],
 )
 def test_anything_but_arrays_of_numbers_is_refused(content):
-    with pytest.raises(ValueError, match="expected only numpy arrays and plain types"):
+    with pytest.raises(ValueError, match=r"expected only numpy arrays and plain types"):
         read(content)
 
 
@@ -127,7 +127,7 @@ def test_attributes_cannot_be_hung_on_the_stand_ins():
         b"cnumpy.core.multiarray\n_reconstruct\n",
         b"cnumpy\ndtype\n",
     ):
-        with pytest.raises(ValueError, match="batch: expected"):
+        with pytest.raises(ValueError, match=r"batch: expected"):
             read(b"\x80\x02" + name + b"N}U\x08__call__K\x01s\x86b.")
     assert read(python2_batch())[b"labels"] == [5, 9]
 
@@ -135,7 +135,7 @@ def test_attributes_cannot_be_hung_on_the_stand_ins():
 def test_every_truncation_is_a_sentence():
     for content in (python2_batch(), pickle.dumps({"data": ARRAYS["uint8"], "labels": [1, 2]})):
         for length in range(len(content)):
-            with pytest.raises(ValueError, match="^batch: expected"):
+            with pytest.raises(ValueError, match=r"^batch: expected"):
                 read(content[:length])
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
 import scipy.stats
 
@@ -121,7 +122,7 @@ def test_checkerboard_density_is_exact(squares, half_width, dark):
 
 
 def test_checkerboard_needs_light_squares():
-    with pytest.raises(ValueError, match="squares: expected a board of at least 2 × 2, got 1"):
+    with pytest.raises(ValueError, match=r"squares: expected a board of at least 2 × 2, got 1"):
         checkerboard(KEY, 5, squares=1)
 
 
@@ -141,12 +142,12 @@ def test_eight_gaussians_modes():
 @pytest.mark.parametrize("weights", [[1] * 7, [1] * 7 + [-1], [0] * 8, [1] * 7 + [np.nan]])
 def test_eight_gaussians_refuses_bad_weights(weights):
     for function in (lambda: eight_gaussians(KEY, 5, weights=weights), lambda: eight_gaussians_density(weights)):
-        with pytest.raises(ValueError, match="weights: expected eight non-negative numbers, not all zero"):
+        with pytest.raises(ValueError, match=r"weights: expected eight non-negative numbers, not all zero"):
             function()
 
 
 def test_eight_gaussians_draws_follow_their_density():
-    weights = [8, 1, 2, 3, 1, 4, 1, 1]
+    weights = [8, 1, 2, 3, 0, 4, 1, 1]
     density = eight_gaussians_density(weights, radius=2.0, sigma=0.7)
     drawn = np.asarray(jax.vmap(density)(eight_gaussians(KEY, N, weights, radius=2.0, sigma=0.7)))
     exact = np.asarray(jax.vmap(density)(density.sample(jax.random.key(9), (N,))))
@@ -162,10 +163,10 @@ def test_skewed_mixture_is_a_normalised_asymmetric_density():
     grid = jnp.asarray(np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2))
     density = np.exp(-np.asarray(jax.vmap(mixture)(grid), np.float64)).reshape(401, 401)
     total = density.sum() * (side[1] - side[0]) ** 2
+    np.testing.assert_allclose(total, np.exp(mixture.log_z), rtol=1e-4)
     density /= density.sum()
     for flipped in (density[::-1], density[:, ::-1], density[::-1, ::-1], density.T):
         assert 0.5 * np.abs(density - flipped).sum() > 0.5
-    assert np.isfinite(total)
     assert_mean(mixture.sample(KEY, (N,)), [0.6 * -1.5 + 0.3 * 2.0 + 0.1 * 0.5, 0.6 * 0.5 + 0.3 * 1.5 + 0.1 * -2.5])
 
 

@@ -4,12 +4,13 @@ import io
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from thalweg.data.checks import Dataset
 from thalweg.data.formats import require_file
+from thalweg.data.pickles import Stream
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"})
 Crop = int | Literal["square"] | None
@@ -24,7 +25,7 @@ class Attributes(NamedTuple):
 
 
 def decode_image(
-    stream: BinaryIO, name: str, *, size: int | None = None, crop: Crop = None, grey: bool = False
+    stream: Stream, name: str, *, size: int | None = None, crop: Crop = None, grey: bool = False
 ) -> np.ndarray:
     """One image file as (height, width, channels) uint8: cropped about its centre, resized to a square, made grey.
 
@@ -127,12 +128,12 @@ def _classes(folder: Path) -> tuple[str, ...]:
     return () if "" in names else tuple(sorted(names))
 
 
-def _file_opener(file: Path) -> Callable[[], BinaryIO]:
+def _file_opener(file: Path) -> Callable[[], Stream]:
     return lambda: file.open("rb")
 
 
 def stack_images(
-    openers: Sequence[Callable[[], BinaryIO]],
+    openers: Sequence[Callable[[], Stream]],
     names: Sequence[str],
     size: int | None,
     crop: Crop,
@@ -251,7 +252,7 @@ def _partition(path: Path, files: tuple[str, ...]) -> np.ndarray:
     return np.array([int(pairs[file]) for file in files], np.int8)
 
 
-def _celeba_images(place: Path) -> tuple[Callable[[str], Callable[[], BinaryIO]], Callable[[], Any]]:
+def _celeba_images(place: Path) -> tuple[Callable[[str], Callable[[], Stream]], Callable[[], Any]]:
     """How to open an image by its name, and how to be done with it."""
     folder, archive = place / "img_align_celeba", place / "img_align_celeba.zip"
     if folder.is_dir():
@@ -264,7 +265,7 @@ def _celeba_images(place: Path) -> tuple[Callable[[str], Callable[[], BinaryIO]]
             f"{archive}: expected a complete zip archive, got a damaged one ({error}); get it again"
         ) from error
 
-    def read(name: str) -> BinaryIO:
+    def read(name: str) -> Stream:
         try:
             return io.BytesIO(opened.read(f"img_align_celeba/{name}"))
         except (KeyError, zipfile.BadZipFile, EOFError) as error:

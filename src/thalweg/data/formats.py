@@ -7,12 +7,12 @@ import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from thalweg.data.checks import Dataset, check_labels
-from thalweg.data.pickles import read_plain_pickle
+from thalweg.data.pickles import Stream, read_plain_pickle
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CIFAR_FOLDER = "cifar-10-batches-py"
@@ -96,7 +96,7 @@ def read_cifar10(path: str | Path) -> Dataset:
     return _assemble(place, _archive_opener(place))
 
 
-def _assemble(place: Path, open_batch: Callable[[str], BinaryIO]) -> Dataset:
+def _assemble(place: Path, open_batch: Callable[[str], Stream]) -> Dataset:
     def read(name: str) -> tuple[np.ndarray, np.ndarray]:
         with open_batch(name) as stream:
             return _batch(read_plain_pickle(stream, f"{place}: {name}"), f"{place}: {name}")
@@ -126,8 +126,8 @@ def _missing(place: Path, name: str) -> ValueError:
     return ValueError(f"{place}: expected the CIFAR-10 batches {batches}, got no {name}; put the missing files there")
 
 
-def _folder_opener(folder: Path) -> Callable[[str], BinaryIO]:
-    def open_batch(name: str) -> BinaryIO:
+def _folder_opener(folder: Path) -> Callable[[str], Stream]:
+    def open_batch(name: str) -> Stream:
         if not (folder / name).is_file():
             raise _missing(folder, name)
         return (folder / name).open("rb")
@@ -135,7 +135,7 @@ def _folder_opener(folder: Path) -> Callable[[str], BinaryIO]:
     return open_batch
 
 
-def _archive_opener(archive: Path) -> Callable[[str], BinaryIO]:
+def _archive_opener(archive: Path) -> Callable[[str], Stream]:
     wanted: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:*") as tar:
@@ -148,7 +148,7 @@ def _archive_opener(archive: Path) -> Callable[[str], BinaryIO]:
             f"{archive}: expected a complete tar archive, got a damaged one ({error}); get it again"
         ) from error
 
-    def open_batch(name: str) -> BinaryIO:
+    def open_batch(name: str) -> Stream:
         if name not in wanted:
             raise _missing(archive, name)
         return io.BytesIO(wanted[name])

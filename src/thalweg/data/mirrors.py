@@ -41,8 +41,10 @@ def download(source: str | Source, folder: str | Path | None = None, *, progress
     place = base / entry.name
     try:
         place.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise ValueError(f"{place}: expected a folder to put the files in, got a file; move it away") from error
+    except OSError as error:
+        raise ValueError(
+            f"{place}: expected a folder to put the files in, got {error.strerror}; name another with THALWEG_DATA"
+        ) from error
     for file in entry.files:
         present = find(file, place)
         if present is None:
@@ -94,12 +96,18 @@ def _fetch(file: RemoteFile, entry: Source, place: Path, progress: bool) -> None
 def _give_up(entry: Source, file: RemoteFile, place: Path, failures: list[Exception]) -> NoReturn:
     wanted = ", ".join(each.name for each in entry.files if find(each, place) is None)
     hosts = ", ".join(dict.fromkeys(urlsplit(url).netloc for url in file.urls))
-    why = "; ".join(dict.fromkeys(str(failure) for failure in failures))
+    why = ", ".join(dict.fromkeys(_reason(failure) for failure in failures))
     kind = ValueError if any(isinstance(failure, _Mismatch) for failure in failures) else ConnectionError
     raise kind(
         f"{entry.name}: expected {file.name} from {hosts}, got no good copy ({why}); "
         f"try again when online, which resumes, or put {wanted} into {place}"
     ) from failures[-1]
+
+
+def _reason(failure: Exception) -> str:
+    if isinstance(failure, urllib.error.URLError) and not isinstance(failure, urllib.error.HTTPError):
+        return str(failure.reason)  # without urllib's brackets around it
+    return str(failure) or type(failure).__name__
 
 
 def _attempt(url: str, file: RemoteFile, part: Path, progress: bool) -> None:
@@ -143,7 +151,7 @@ def _start(response: Any, file: RemoteFile, done: int) -> int:
             raise OSError(f"a range 'bytes {done}-' of {file.size} bytes was answered by {given!r}")
         return done
     length = response.headers.get("Content-Length")
-    if length is not None and int(length) != file.size:
+    if length is not None and length != str(file.size):
         raise OSError(f"{length} bytes on offer instead of {file.size}")
     return 0
 

@@ -5,12 +5,15 @@ Python 2 and 3, stand for small classes of our own that build the array from its
 before anything is called.
 """
 
+import io
 import pickle
 import re
 import struct
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+
+Stream = io.BufferedReader | io.BytesIO
 
 
 class _Refused(pickle.UnpicklingError):
@@ -130,12 +133,11 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def read_plain_pickle(stream: BinaryIO, name: str) -> Any:
+def read_plain_pickle(stream: Stream, name: str) -> Any:
     """Read a pickle of numpy arrays, dicts, lists, tuples, strings, bytes and numbers; strings of Python 2 are bytes.
 
     `name` is what messages call the file. A pickle that asks for anything else is refused before it runs.
 
-    >>> import io
     >>> read_plain_pickle(io.BytesIO(pickle.dumps({"data": np.arange(3, dtype=np.uint8)})), "batch")
     {'data': array([0, 1, 2], dtype=uint8)}
     >>> read_plain_pickle(io.BytesIO(pickle.dumps(print)), "batch")

@@ -161,14 +161,15 @@ def _position(label: str | int, columns: tuple[str, ...], place: Path) -> int:
 
 def _numbers(cells: list[str], column: str, place: Path) -> np.ndarray:
     try:
-        values = np.array(cells, dtype=np.float64).astype(np.float32)
+        with np.errstate(over="ignore"):  # what is too large for float32 is refused below, by its place
+            values = np.array(cells, dtype=np.float32)
         if np.isfinite(values).all():
             return values
     except ValueError:
         pass  # which cell it was is found below
     for row, cell in enumerate(cells, start=1):
         number = _number(cell)
-        if number is None or not np.isfinite(np.float32(number)):
+        if number is None or not abs(number) <= float(np.finfo(np.float32).max):
             got = "a missing value" if cell.lower() in _MISSING else repr(cell)
             fix = (
                 "name the column as the label or remove it" if _is_text(cell) else "fill in the value or remove the row"

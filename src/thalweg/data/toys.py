@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from thalweg.energies.analytic import GaussianMixture
 
-Scalar = float | Float[Array, ""]
+Scalar = float | int | Float[Array, ""]
+Weights = Sequence[float | int] | np.ndarray | Array | None
 Points = Float[Array, "rows 2"]
 
 
@@ -44,7 +45,9 @@ def two_moons(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
     return jnp.where(moon, upper, lower) + sigma * jax.random.normal(noise, (n, 2))
 
 
-def rings(key: PRNGKeyArray, n: int, radii: Sequence[float] = (0.75, 1.5, 2.25, 3.0), sigma: Scalar = 0.08) -> Points:
+def rings(
+    key: PRNGKeyArray, n: int, radii: Sequence[float | int] = (0.75, 1.5, 2.25, 3.0), sigma: Scalar = 0.08
+) -> Points:
     """Concentric circles, equally likely, blurred by N(0, sigma² I).
 
     The density is known: with r = |x|, p(x) is the mean over radii R of
@@ -123,7 +126,7 @@ def checkerboard_log_prob(x: Float[Array, "2"], squares: int = 4, half_width: Sc
     return jnp.where(dark, -jnp.log(_dark(squares).sum() * side**2), -jnp.inf)
 
 
-def _eight_weights(weights: Sequence[float] | np.ndarray | None) -> np.ndarray:
+def _eight_weights(weights: Weights) -> np.ndarray:
     values = np.full(8, 1 / 8) if weights is None else np.asarray(weights, dtype=np.float64)
     if values.shape != (8,) or not np.isfinite(values).all() or (values < 0).any() or values.sum() <= 0:
         raise ValueError(
@@ -139,7 +142,7 @@ def _eight_means(radius: Scalar) -> Array:
 def eight_gaussians(
     key: PRNGKeyArray,
     n: int,
-    weights: Sequence[float] | np.ndarray | None = None,
+    weights: Weights = None,
     radius: Scalar = 4.0,
     sigma: Scalar = 0.5,
 ) -> Points:
@@ -186,16 +189,16 @@ def swiss_roll(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
     return _polar(t / 4, t) + sigma * jax.random.normal(noise, (n, 2))
 
 
-def eight_gaussians_density(
-    weights: Sequence[float] | np.ndarray | None = None, radius: Scalar = 4.0, sigma: Scalar = 0.5
-) -> GaussianMixture:
+def eight_gaussians_density(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
     """The exact density behind `eight_gaussians`, as an energy that also gives `log_z` and `sample`.
 
     >>> eight_gaussians_density().sample(jax.random.key(0), (5,)).shape
     (5, 2)
     """
-    covariances = jnp.broadcast_to(jnp.asarray(sigma, jnp.float32) ** 2 * jnp.eye(2), (8, 2, 2))
-    return GaussianMixture(jnp.asarray(_eight_weights(weights)), _eight_means(radius), covariances)
+    shares = _eight_weights(weights)
+    modes = np.flatnonzero(shares)  # a mode of weight zero has no part in the density
+    covariances = jnp.broadcast_to(jnp.asarray(sigma, jnp.float32) ** 2 * jnp.eye(2), (len(modes), 2, 2))
+    return GaussianMixture(shares[modes], _eight_means(radius)[modes], covariances)
 
 
 def skewed_mixture() -> GaussianMixture:

@@ -4,6 +4,7 @@ States are numbered as `Finite.states` lists them, the last coordinate turning f
 probabilities: ``T[i, j] = T(state j | state i)``, so ``p @ T`` is one step and ``p @ T = p`` is invariance.
 """
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -40,7 +41,8 @@ def finite(space: Space, most: int = MOST_STATES, purpose: str = "enumeration") 
 
 
 def _blocks(energy: Energy, space: Finite, count: int = _BLOCK) -> tuple[streaming.Block, Array]:
-    count = min(count, space.size)
+    # a multiple of 64 where there is room for it: see the rows in `streaming.average`
+    count = min(count, space.size if space.size < 64 else 64 * math.ceil(space.size / 64))
 
     def block(start):
         states = space.states(start, count)
@@ -81,9 +83,9 @@ class _OneHot(eqx.Module):
 def marginals(energy: Callable[[Array], Array], space: Space | None = None) -> Array:
     """``p(x_k = level)`` for each coordinate ``k`` and level: shape ``(*space.shape, levels)``.
 
-    >>> import jax.numpy as jnp, thalweg as tw
+    >>> import jax.numpy as jnp, numpy as np, thalweg as tw
     >>> from thalweg import exact
-    >>> exact.marginals(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(2)).round(3).tolist()
+    >>> np.asarray(exact.marginals(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(2)), float).round(3).tolist()
     [[0.25, 0.75], [0.5, 0.5]]
     """
     energy, listed = _ready(energy, space, MOST_STATES, "marginals")
@@ -93,9 +95,9 @@ def marginals(energy: Callable[[Array], Array], space: Space | None = None) -> A
 def probabilities(energy: Callable[[Array], Array], space: Space | None = None) -> Array:
     """``p(x)`` of every state, in the order of `Finite.states`: shape ``(space.size,)``, at most 2^20 states.
 
-    >>> import jax.numpy as jnp, thalweg as tw
+    >>> import jax.numpy as jnp, numpy as np, thalweg as tw
     >>> from thalweg import exact
-    >>> exact.probabilities(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(1)).round(3).tolist()
+    >>> np.asarray(exact.probabilities(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(1)), float).round(3).tolist()
     [0.25, 0.75]
     """
     energy, listed = _ready(energy, space, MOST_STATES_LISTED, "a list of all probabilities")
@@ -145,8 +147,9 @@ def _sample(key: PRNGKeyArray, energy: Energy, shape: tuple[int, ...], space: Fi
     count = cumulative.shape[1]
     which_key, within_key = jax.random.split(key)
     log_masses = peaks + jnp.log(sums)
-    which = jax.random.categorical(which_key, log_masses, shape=shape)
-    # 1 - u lies in (0, 1], so that the search ends on a state of positive probability, never on one before the first
+    masses = jnp.cumsum(jnp.exp(log_masses - jnp.max(log_masses)))
+    # 1 - u lies in (0, 1], so that a search for the first number >= it ends on a state of positive probability
+    which = jnp.searchsorted(masses, (1 - jax.random.uniform(which_key, shape)) * masses[-1])
     level = (1 - jax.random.uniform(within_key, shape)) * cumulative[which, -1]
 
     def halve(_, ends):

@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import Energy, Kernel, Objective, Step, as_energy
 from thalweg.samplers.langevin import Langevin
-from thalweg.samplers.run import advance, averaged, check_scalar, told
+from thalweg.samplers.run import advance, averaged, check_scalar, told_with_gradients
 from thalweg.samplers.starts import ReplayBuffer, Start, as_start, point_space
 
 
@@ -92,7 +92,7 @@ def negative_samples(
     space = point_space(energy, batch)
     key_start, key_chain = jax.random.split(key)
     x, ticket = start.begin(key_start, space, memory, batch)
-    state, totals = advance(key_chain, kernel, energy, kernel.init(energy, x), steps, told)
+    state, totals = advance(key_chain, kernel, energy, kernel.init(energy, x), steps, told_with_gradients)
     x = jax.lax.stop_gradient(state.x)
     means = averaged(totals, steps)
     metrics = {name: jnp.sum(value) if name == "divergences" else jnp.mean(value) for name, value in means.items()}

@@ -57,7 +57,7 @@ class Langevin(Kernel):
         # zero noise is gradient descent, so only negative scales are refused
         if isinstance(noise_scale, (int, float)) and noise_scale < 0:
             raise ValueError(f"expected noise_scale >= 0, got {noise_scale}; leave it out for √step_size")
-        self.noise_scale = None if noise_scale is None else jnp.asarray(noise_scale, float)
+        self.noise_scale = jnp.sqrt(self.step_size) if noise_scale is None else jnp.asarray(noise_scale, float)
         if clip_x is not None and not clip_x[0] < clip_x[1]:
             raise ValueError(f"expected clip_x=(low, high) with low < high, got {clip_x}; swap them")
         self.clip_x = None if clip_x is None else jnp.asarray(clip_x, float)
@@ -69,7 +69,7 @@ class Langevin(Kernel):
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
         gradient = -jax.vmap(lambda point: score(energy, point))(state.x)
-        noise_scale = jnp.sqrt(self.step_size) if self.noise_scale is None else self.noise_scale
+        noise_scale = self.noise_scale
         drift = gradient if self.clip_gradient is None else jnp.clip(gradient, -self.clip_gradient, self.clip_gradient)
         x = state.x - 0.5 * self.step_size * drift + noise_scale * jax.random.normal(key, state.x.shape, state.x.dtype)
         if self.clip_x is not None:

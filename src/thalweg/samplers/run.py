@@ -18,7 +18,7 @@ class Chains(eqx.Module):
     """What `sample` returns.
 
     ``draws`` is ``(chains, draws, *event)``; ``stats`` holds what the kernel told, per chain over the kept part of the
-    run: ``acceptance`` (mean), ``gradient_norm`` (mean), ``divergences`` (count), each where the kernel has it.
+    run: ``acceptance`` (mean) and ``divergences`` (count), each where the kernel has it.
     """
 
     draws: Array
@@ -48,42 +48,60 @@ def _energies(energy: Any, draws: Array) -> Array:
     return jax.vmap(jax.vmap(energy))(draws)
 
 
+# a chain's keys are made this many at a time: one by one would cost as much as a small kernel's step, and all at once
+# would let memory grow with the length of the chain
+_BLOCK = 100_000
+
+
 def advance(
     key: PRNGKeyArray,
     kernel: Kernel,
     energy: Any,
     state: State,
-    steps: int | Array,
+    steps: int,
     measure: Callable[[Info], PyTree] = lambda info: None,
-    start: int | Array = 0,
+    first_block: int | Array = 0,
 ) -> tuple[State, PyTree]:
-    """``steps`` steps of ``kernel``, and the sum over them of ``measure(info)``.
+    """``steps`` steps of ``kernel``, and the sum over them of ``measure(info)``; memory does not grow with ``steps``.
 
-    Step number ``i`` uses the key ``fold_in(key, start + i)``, so a chain cut into pieces is the same chain.
+    ``first_block`` goes on with a chain whose first ``100_000·first_block`` steps were taken in an earlier call.
     """
 
-    def one(i, carry):
+    def one(carry, key):
         state, total = carry
-        state, info = kernel.step(jax.random.fold_in(key, start + i), energy, state)
-        return state, jax.tree.map(jnp.add, total, measure(info))
+        state, info = kernel.step(key, energy, state)
+        return (state, jax.tree.map(jnp.add, total, measure(info))), None
 
-    def zero_measure(state):
-        return jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(lambda s: measure(kernel.step(key, energy, s)[1]), state),
-        )
+    def block(number, carry, length=_BLOCK):
+        return jax.lax.scan(one, carry, _split(jax.random.fold_in(key, first_block + number), length))[0]
 
-    return jax.lax.fori_loop(0, steps, one, (state, zero_measure(state)))
+    whole, rest = divmod(steps, _BLOCK)
+    carry = (state, _zeros(lambda: measure(kernel.step(key, energy, state)[1])))
+    carry = jax.lax.fori_loop(0, whole, block, carry) if whole else carry
+    return block(whole, carry, rest) if rest else carry
+
+
+def _split(key: PRNGKeyArray, count: int) -> Array:
+    # an odd number of keys takes three times as long to make as an even one, which a single fast chain would feel
+    return jax.random.split(key, count + -count % 8)[:count]
+
+
+def _zeros(like: Callable[[], PyTree]) -> PyTree:
+    """Zeros in the shapes of what ``like`` would return, without computing it."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(like))
 
 
 def told(info: Info) -> dict[str, Array]:
-    """What is summed along a chain: acceptance, divergences and gradient norms, each where the kernel has them."""
-    measured = {
-        "acceptance": info.acceptance,
-        "gradient_norm": info.gradient_norm,
-        "divergences": None if info.divergent is None else info.divergent.astype(jnp.int32),
-    }
-    return {name: value for name, value in measured.items() if value is not None}
+    """What `sample` sums along a chain: acceptance and divergences, each where the kernel has them."""
+    divergences = None if info.divergent is None else info.divergent.astype(jnp.int32)
+    measured = {"acceptance": info.acceptance, "divergences": divergences}
+    return {**{name: value for name, value in measured.items() if value is not None}, **info.extra}
+
+
+def told_with_gradients(info: Info) -> dict[str, Array]:
+    """`told` and the gradient norms, which a training step wants and which would slow the cheapest chains down."""
+    norms = {} if info.gradient_norm is None else {"gradient_norm": info.gradient_norm}
+    return {**told(info), **norms}
 
 
 def averaged(totals: dict[str, Array], steps: int | Array) -> dict[str, Array]:
@@ -131,10 +149,11 @@ def sample(
             raise ValueError(f"expected {name} to be a whole number >= {least}, got {value!r}; give for example {least}")
     model = as_model(energy)
     x = _check_init(model, init)
-    if progress:
-        kept, totals, fine = _run_with_bar(model, kernel, x, key, int(draws), int(burn_in), int(thin))
-    else:
-        kept, totals, fine = _run(key, kernel, model, x, jnp.asarray(burn_in), int(draws), int(thin))
+    run = _run_with_bar if progress else _run
+    if progress or burn_in + draws * thin > 10_000:
+        # a long run looks at its starts before, a short one has them looked at on the way: the look is a call of its own
+        _check_start(np.asarray(_fine(model, x)), x, model)
+    kept, totals, fine = run(key, kernel, model, x, int(burn_in), int(draws), int(thin))
     _check_start(np.asarray(fine), x, model)
     return Chains(kept, averaged(totals, draws * thin))
 
@@ -182,74 +201,73 @@ def check_scalar(model: Any, x: Array) -> None:
         )
 
 
+@eqx.filter_jit
 def _fine(model: Any, x: Array) -> Array:
+    check_scalar(model, x)
     return jax.vmap(lambda point: jnp.all(jnp.isfinite(model(point))))(x)
 
 
-def _keep(key, kernel, model, state, start, draws, thin):
-    """``draws`` draws from ``state`` on, the leading axis of the result being the draws."""
+def _keep(keys, kernel, model, state, thin):
+    """One draw for each of ``keys``, the leading axis of the result being the draws."""
 
-    def one(carry, i):
+    def one(carry, key):
         state, total = carry
-        state, told_now = advance(key, kernel, model, state, thin, told, start + i * thin)
-        return (state, jax.tree.map(jnp.add, total, told_now)), state.x
+        if thin == 1:
+            state, info = kernel.step(key, model, state)
+            now = told(info)
+        else:
+            state, now = advance(key, kernel, model, state, thin, told)
+        return (state, jax.tree.map(jnp.add, total, now)), state.x
 
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
-        lambda: advance(key, kernel, model, state, 1, told)[1]))
-    (state, totals), kept = jax.lax.scan(one, (state, zero), jnp.arange(draws))
+    zero = _zeros(lambda: told(kernel.step(keys[0], model, state)[1]))
+    (state, totals), kept = jax.lax.scan(one, (state, zero), keys)
     return state, kept, totals
+
+
+def _keys(key, draws):
+    key_burn, key_keep = jax.random.split(key)
+    return key_burn, _split(key_keep, draws)
 
 
 @eqx.filter_jit
 def _run(key, kernel, model, x, burn_in, draws, thin):
-    check_scalar(model, x)
     fine = _fine(model, x)
-
-    def go():
-        state, _ = advance(key, kernel, model, kernel.init(model, x), burn_in)
-        _, kept, totals = _keep(key, kernel, model, state, burn_in, draws, thin)
-        return jnp.moveaxis(kept, 0, 1), totals
-
-    # a start without a finite energy is said at once, not after the whole run
-    kept, totals = jax.lax.cond(
-        jnp.all(fine), go, lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(go))
-    )
-    return kept, totals, fine
+    key_burn, keys = _keys(key, draws)
+    state, _ = advance(key_burn, kernel, model, kernel.init(model, x), burn_in)
+    _, kept, totals = _keep(keys, kernel, model, state, thin)
+    return jnp.moveaxis(kept, 0, 1), totals, fine
 
 
 @eqx.filter_jit
-def _start(kernel, model, x):
-    check_scalar(model, x)
-    return kernel.init(model, x), _fine(model, x)
+def _burn_piece(key, kernel, model, state, steps, first_block):
+    return advance(key, kernel, model, state, steps, first_block=first_block)[0]
 
 
-_burn_piece = eqx.filter_jit(lambda key, kernel, model, state, steps, start: advance(key, kernel, model, state, steps, start=start)[0])
 _keep_piece = eqx.filter_jit(_keep)
 
 
-def _run_with_bar(model, kernel, x, key, draws, burn_in, thin):
+_init_piece = eqx.filter_jit(lambda kernel, model, x: kernel.init(model, x))
+
+
+def _run_with_bar(key, kernel, model, x, burn_in, draws, thin):
+    """The same chain as `_run`'s, cut into pieces between which the bar moves."""
     from rich.progress import Progress
 
-    state, fine = _start(kernel, model, x)
-    if not np.asarray(fine).all():
-        return None, {}, fine
-    pieces, totals = [], None
+    key_burn, keys = _keys(key, draws)
+    state, fine = _init_piece(kernel, model, x), _fine(model, x)
+    kept, totals = [], None
     with Progress(transient=True) as bar:
-        task = bar.add_task(f"{x.shape[0]} chains", total=burn_in + draws * thin)
-        for start, steps in _pieces(burn_in):
-            state = jax.block_until_ready(_burn_piece(key, kernel, model, state, jnp.asarray(steps), jnp.asarray(start)))
+        task = bar.add_task(f"{state.x.shape[0]} chains", total=burn_in + draws * thin)
+        for block in range(-(-burn_in // _BLOCK)):
+            steps = min(_BLOCK, burn_in - block * _BLOCK)
+            state = jax.block_until_ready(_burn_piece(key_burn, kernel, model, state, steps, jnp.asarray(block)))
             bar.advance(task, steps)
-        for start, count in _pieces(draws):
-            state, kept, told_now = jax.block_until_ready(
-                _keep_piece(key, kernel, model, state, jnp.asarray(burn_in + start * thin), count, thin)
-            )
-            pieces.append(jnp.moveaxis(kept, 0, 1))
-            totals = told_now if totals is None else jax.tree.map(jnp.add, totals, told_now)
-            bar.advance(task, count * thin)
-    return jnp.concatenate(pieces, axis=1), totals, fine
-
-
-def _pieces(total: int, most: int = 50) -> list[tuple[int, int]]:
-    """``(start, length)`` of at most ``most`` + 1 pieces, all but the last equally long so they share a compilation."""
-    length = max(1, total // most)
-    return [(start, min(length, total - start)) for start in range(0, total, length)]
+        # equal pieces share one compilation
+        length = max(1, draws // 50)
+        for start in range(0, draws, length):
+            piece = keys[start : start + length]
+            state, x, now = jax.block_until_ready(_keep_piece(piece, kernel, model, state, thin))
+            kept.append(jnp.moveaxis(x, 0, 1))
+            totals = now if totals is None else jax.tree.map(jnp.add, totals, now)
+            bar.advance(task, len(piece) * thin)
+    return jnp.concatenate(kept, axis=1), totals, fine

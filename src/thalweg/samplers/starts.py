@@ -185,7 +185,7 @@ def point_space(model: Any, batch: Array) -> Space:
     return Real(batch.shape[1:]) if model.space is None else model.space
 
 
-def as_start(start: Start | Callable[[], Start]) -> Start:
+def as_start(start: Any) -> Start:
     """A start, also where the function that makes it (``from_data``) was given instead of its result."""
     made = start if isinstance(start, Start) else start()
     if not isinstance(made, Start):

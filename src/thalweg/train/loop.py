@@ -155,14 +155,13 @@ def fit(
 
 def _begin(model, batch, objective, optimizer, ema, key) -> _Training:
     params, state = objective.init(jax.random.fold_in(key, 0), model, batch)
-    trainable, _ = trainable_part((model, params))
-    if not jax.tree.leaves(trainable):
+    if not jax.tree.leaves(trainable_part(model)[0]):
         raise ValueError(
             "expected an energy with parameters to train, got none; write it as an eqx.Module whose arrays are fields "
             "(a plain function holds no parameters)"
         )
     average = None if ema is None else eqx.filter(model, eqx.is_inexact_array)
-    training = _Training(model, params, state, optimizer.init(trainable), average)
+    training = _Training(model, params, state, optimizer.init(trainable_part((model, params))[0]), average)
     # copies, since the first update writes over its inputs and the caller keeps theirs
     return jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, training)
 

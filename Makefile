@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# compiled JAX programs are kept between test runs
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+
+.PHONY: help setup demo test slow lint types layers bench lock
+
+help:  ## what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+setup: $(READY)  ## make .venv from the pinned lock file
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(READY)
+
+demo: $(READY)  ## train on the embedded digits, sample from noise, write a report
+	$(BIN)/thalweg train digits --run-dir runs/demo --fresh
+
+test: $(READY)  ## the tests, README blocks and docstring examples
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: $(READY)  ## the tests that take longer
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(READY)  ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## the table of ratios against peers and limits
+	benchmarks/make-peers
+	$(BIN)/python -m benchmarks.run
+
+lock: $(READY)  ## pin anew what pyproject.toml asks for
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --extra dev --strip-extras --allow-unsafe --no-annotate \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options -o requirements.lock pyproject.toml

@@ -1,0 +1,128 @@
+"""The thesis's model A against PyTorch, and a training step against the gradients it is made of."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+import thalweg as tw
+from measure import Contestant, PeerMissing, Row, Settings, Worker, local, race, row
+
+LAYOUTS = ("default", "channels last")
+BATCH = 128
+# the thesis's chain: a gradient coefficient of 1 and noise of 0.005
+STEP_SIZE, NOISE = 2.0, 0.005
+
+
+def model_a(settings: Settings) -> Iterator[Row]:
+    """Langevin on model A against PyTorch, eager and compiled, each in the memory layout that suits it better.
+
+    PyTorch's weights are divided by their spectral norms before the clock starts; ours in whatever place `tw.sample`
+    does it, inside the measured time.
+    """
+    steps = 1 if settings.quick else 5
+    name = f"model A, batch {BATCH}, {steps} Langevin steps"
+    energy = tw.energies.ConvNet("A", key=jax.random.key(0))
+    kernel = tw.samplers.Langevin(STEP_SIZE, noise_scale=NOISE)
+    init = jax.random.uniform(jax.random.key(1), (BATCH, 28, 28, 1), minval=-1.0, maxval=1.0)
+
+    def ours():
+        return tw.sample(energy, kernel, init, key=jax.random.key(2), draws=1, burn_in=steps - 1).draws
+
+    try:
+        with Worker("model_a.py") as worker:
+            chosen = {mode: _better_layout(worker, steps, mode == "compiled") for mode in ("eager", "compiled")}
+            contestants = {mode: worker.contestant(**case) for mode, case in chosen.items()}
+            seconds = race({"ours": local(ours), **contestants}, _few(settings))
+            for mode, case in chosen.items():
+                yield row(name, seconds["ours"], seconds[mode], 1.0, against=f"PyTorch {mode}, {case['layout']} layout")
+    except PeerMissing as reason:
+        alone = race({"ours": local(ours)}, _few(settings))["ours"]
+        yield Row(name, sorted(alone)[len(alone) // 2], None, 1.0, against="PyTorch", note=str(reason))
+
+
+def _better_layout(worker: Worker, steps: int, compiled: bool) -> dict[str, Any]:
+    cases = [{"batch": BATCH, "steps": steps, "compiled": compiled, "layout": layout} for layout in LAYOUTS]
+    seconds = []
+    for case in cases:
+        run = worker.contestant(**case)
+        run(1)  # compiles
+        seconds.append(run(1))
+    return cases[seconds.index(min(seconds))]
+
+
+def training_step(settings: Settings) -> Iterator[Row]:
+    """An update of `tw.fit` against its chain's gradients and its loss's gradient, each compiled on its own.
+
+    What the update does besides (noise, the buffer, the optimiser, power iteration, the next batch, the record) has to
+    fit in the tenth that the target leaves.
+    """
+    # updates: how many to a round, enough for half a second
+    for preset, shape, batch, steps, updates in (("digits", (8, 8, 1), 64, 20, 10), ("A", (28, 28, 1), BATCH, 10, 1)):
+        if settings.quick:
+            steps, updates = 2, 2
+        energy = tw.energies.ConvNet(preset, key=jax.random.key(0))
+        data = jax.random.uniform(jax.random.key(1), (10 * batch, *shape), minval=-1.0, maxval=1.0)
+        seconds = race(
+            {"ours": _update(energy, data, batch, steps), "apart": _apart(energy, data, batch, steps)},
+            _few(settings),
+            calls=updates,
+        )
+        yield row(
+            f"training step, ConvNet {preset}, batch {batch}, {steps} Langevin steps",
+            seconds["ours"],
+            seconds["apart"],
+            1.1,
+            against="its gradients, measured apart",
+        )
+
+
+def _update(energy: Any, data: Array, batch: int, steps: int) -> Contestant:
+    """One update of `tw.fit`: a run of ``calls`` more updates less a run without them, as setting up is no update."""
+    kernel = tw.samplers.Langevin(STEP_SIZE, noise_scale=NOISE)
+    noise = tw.samplers.uniform_noise(-1.0, 1.0)
+    start = tw.samplers.ReplayBuffer(10_000, rejuvenation=0.25, noise=noise)
+    objective = tw.objectives.MaximumLikelihood(kernel, steps, start)
+    optimizer = optax.adam(1e-4, b1=0.0, b2=0.999)
+
+    def fit(updates: int) -> float:
+        begin = time.perf_counter()
+        run = tw.fit(
+            energy, data, objective, optimizer=optimizer, steps=updates, batch_size=batch, key=jax.random.key(2)
+        )
+        jax.block_until_ready(eqx.filter(run, eqx.is_array))
+        return time.perf_counter() - begin
+
+    # the first update of a run waits for nothing before it, so both runs have one
+    return lambda calls: fit(1 + calls) - fit(1)
+
+
+def _apart(energy: Any, data: Array, batch: int, steps: int) -> Contestant:
+    """The least an update could cost: the gradients in x that its chain needs, then one gradient of the loss."""
+    x = data[:batch]
+
+    @eqx.filter_jit
+    def chain(energy, x):
+        def step(x, _):
+            # each gradient must wait for the one before it, as in a chain
+            return x - 0.5 * STEP_SIZE * jax.vmap(jax.grad(energy))(x), None
+
+        return lax.scan(step, x, length=steps)[0]
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def loss(energy, x, negatives):
+        energies = jax.vmap(energy)(jnp.concatenate([x, negatives]))
+        return jnp.mean(energies[:batch]) - jnp.mean(energies[batch:])
+
+    return local(lambda: eqx.filter(loss(energy, x, chain(energy, x)), eqx.is_array))
+
+
+def _few(settings: Settings) -> Settings:
+    """Rounds of many seconds each need no large number of them."""
+    return settings._replace(rounds=min(settings.rounds, 5))

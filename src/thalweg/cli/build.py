@@ -1,0 +1,143 @@
+"""From a completed configuration to the objects of a training run."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PRNGKeyArray
+
+from thalweg.cli.console import working
+from thalweg.cli.signatures import NONE, Setting
+from thalweg.cli.tables import (
+    CHOICES,
+    ENERGIES,
+    KERNELS,
+    OBJECTIVES,
+    OPTIMIZERS,
+    Table,
+    adjusted,
+    data_keys,
+    keys_of,
+    loader,
+    optimizer_keys,
+    train_keys,
+)
+from thalweg.core import Kernel, Objective
+from thalweg.data import Dataset, load
+from thalweg.samplers.starts import Noise, uniform_noise
+
+
+class Parts(NamedTuple):
+    """What a configuration describes; the keys are those of training and of sampling."""
+
+    dataset: Dataset
+    energy: Any
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    kernel: Kernel
+    noise: Noise | None
+    train_key: PRNGKeyArray
+    sample_key: PRNGKeyArray
+
+
+class Rules(NamedTuple):
+    """What can be made of a configuration before any data is there."""
+
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    kernel: Kernel
+    noise: Noise | None
+
+
+def rules(config: Mapping[str, Any]) -> Rules:
+    """The objective, the optimiser and the way to sample: constructors refuse here what no type can."""
+    sample = config["sample"]
+    return Rules(
+        _made("objective", config["objective"], OBJECTIVES),
+        _optimizer(config["optimizer"], config["train"]["steps"]),
+        _made("sample.kernel", sample["kernel"], KERNELS),
+        _noise("sample.noise", sample["noise"]),
+    )
+
+
+def build(config: Mapping[str, Any]) -> Parts:
+    """All parts of a run; the same configuration always makes the same ones."""
+    made = rules(config)
+    energy_key, train_key, sample_key = jax.random.split(jax.random.key(config["seed"]), 3)
+    dataset = _dataset(config["data"])
+    energy = _made("energy", config["energy"], ENERGIES, key=energy_key, shape=dataset.x_train.shape[1:])
+    return Parts(dataset, energy, *made, train_key, sample_key)
+
+
+def _made(where: str, config: Mapping[str, Any], table: Table, **given: Any) -> Any:
+    """The object that a table with a type describes; ``given`` is what no configuration holds, such as a key."""
+    maker = table[config["type"]]
+    wanted = inspect.signature(maker).parameters
+    arguments = _arguments(where, config, keys_of(maker)) | {key: each for key, each in given.items() if key in wanted}
+    return _called(where, maker, **arguments)
+
+
+def _called(where: str, maker: Callable[..., Any], **arguments: Any) -> Any:
+    try:
+        return maker(**arguments)
+    except ValueError as problem:
+        raise ValueError(f"{where}: {problem}") from problem
+
+
+def _arguments(where: str, config: Mapping[str, Any], known: Mapping[str, Setting]) -> dict[str, Any]:
+    return {name: _argument(f"{where}.{name}", config[name], setting) for name, setting in known.items()}
+
+
+def _argument(where: str, value: Any, setting: Setting) -> Any:
+    for kind, table in CHOICES.items():
+        if kind in setting.types:
+            return _made(where, value, table)
+    if Noise in setting.types:
+        return _noise(where, value)
+    if value == NONE and None in setting.types:
+        return None
+    if jax.Array in setting.types and isinstance(value, list):
+        return jnp.asarray(value, float)
+    return _tuples(value)
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, which can be compared and hashed where a constructor keeps them as they are."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _noise(where: str, value: Any) -> Noise | None:
+    return None if value == NONE else _called(where, uniform_noise, **value)
+
+
+def _optimizer(config: Mapping[str, Any], updates: int) -> optax.GradientTransformation:
+    maker = OPTIMIZERS[config["type"]]
+    own = _arguments("optimizer", config, keys_of(maker))
+    rate = own.pop("learning_rate")
+    extra = _arguments("optimizer", config, optimizer_keys())
+    return _called(
+        "optimizer",
+        adjusted,
+        make=lambda learning_rate: maker(learning_rate, **own),
+        learning_rate=rate,
+        updates=updates,
+        **extra,
+    )
+
+
+def _dataset(config: Mapping[str, Any]) -> Dataset:
+    name = config["name"]
+    options = _arguments("data", config, data_keys(name))
+    function = loader(name)
+    if function is not None and "progress" in inspect.signature(function).parameters:
+        return load(name, **options, progress=True)
+    with working(f"loading {name}"):
+        return load(name, **options)
+
+
+def train_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``[train]`` tells `fit`."""
+    return _arguments("train", config["train"], train_keys())

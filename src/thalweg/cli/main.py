@@ -1,0 +1,240 @@
+"""The command ``thalweg``. Everything heavy is imported inside the commands, so that help answers at once."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from thalweg import __version__
+from thalweg.cli.console import did_you_mean, say, working
+
+app = typer.Typer(
+    name="thalweg",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data = typer.Typer(
+    help="List and fetch data sets.", rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+)
+app.add_typer(data, name="data")
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, such as runs/digits-1.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, such as train.steps=500 or objective.kernel.step_size=0.5. Repeat for more; none unsets.",
+    ),
+]
+
+
+def _version(asked: bool) -> bool:
+    if asked:
+        typer.echo(f"thalweg {__version__}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def thalweg(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Train energy-based models, draw samples from them, and see how they did.
+
+    Start with `thalweg train` (it lists what can be trained), for example `thalweg train two-moons`.
+    """
+
+
+@app.command(short_help="Train a model, sample from it, write a report.")
+def train(
+    config: Annotated[
+        str | None, typer.Argument(metavar="PRESET|FILE", help="A preset, or a configuration in a TOML file.")
+    ] = None,
+    assignments: Assignments = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where the run goes; by default runs/NAME-NUMBER.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run from its newest checkpoint.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the complete configuration, as a TOML file.")
+    ] = False,
+) -> None:
+    """Train a model, then sample from it, evaluate the samples and write a report.
+
+    Without an argument, the presets are listed. Everything goes to a run folder: the complete configuration, the
+    metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good order; --resume goes on, and ends up
+    exactly where the uninterrupted run would have.
+
+    \b
+    Examples:
+      thalweg train two-moons
+      thalweg train digits --set train.steps=500 --set optimizer.learning_rate=3e-4
+      thalweg train digits --dry-run > mine.toml
+      thalweg train mine.toml
+      thalweg train --resume runs/digits-1
+    """
+    from thalweg.cli import toml
+
+    if config is None and resume is None:
+        if assignments or run_dir is not None or dry_run:
+            raise ValueError("expected a preset or a TOML file to train, got none; `thalweg train` lists the presets")
+        rows = [(name, toml.about(text)) for name, text in toml.presets().items()]
+        _table(("preset", "what it trains"), rows)
+        return
+    if resume is not None and (config is not None or run_dir is not None):
+        raise ValueError("--resume: expected nothing but a run to go on with, got more; its folder says the rest")
+    given = {} if config is None else toml.find(config)
+    with working("starting"):
+        from thalweg.cli import runs
+        from thalweg.cli.build import rules
+        from thalweg.cli.config import complete
+    if resume is not None:
+        given = runs.configuration(resume)
+    settings = complete(toml.changed(given, assignments or []))
+    rules(settings)
+    if dry_run:
+        typer.echo(toml.write(settings), nl=False)
+        return
+    if resume is not None:
+        folder = runs.resume(settings, resume)
+    else:
+        folder = runs.train(settings, Path(str(config)).stem, run_dir)
+    _told(folder)
+
+
+@app.command(short_help="Draw new samples from a trained model.")
+def sample(
+    run: RunFolder,
+    chains: Annotated[int | None, typer.Option(help="How many samples; by default as configured.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of every chain; by default as configured.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another number gives other samples.")] = None,
+) -> None:
+    """Draw new samples from a trained model, from fresh noise, and evaluate them.
+
+    They replace samples/samples.npz in the run folder; the numbers go to results.json. `thalweg report RUN` shows them.
+    """
+
+    with working("starting"):
+        from thalweg.cli import runs
+        from thalweg.cli.config import complete
+    settings = runs.configuration(run)
+    asked = {"chains": chains, "steps": steps}
+    settings["sample"] |= {name: value for name, value in asked.items() if value is not None}
+    settings["seed"] = settings["seed"] if seed is None else seed
+    typer.echo(f"samples: {runs.sample(complete(settings), run)}")
+
+
+@app.command(short_help="Build the report of a run again.")
+def report(run: RunFolder) -> None:
+    """Build report.html again from the files of a run, without training or sampling."""
+
+    with working("starting"):
+        from thalweg.cli import runs
+    typer.echo(f"report: {runs.report(run)}")
+
+
+@app.command(short_help="Run a published experiment again.")
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="An experiment; without it they are listed.")
+    ] = None,
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where figure and numbers go.")] = Path("reproduced"),
+    seed: Annotated[int, typer.Option(min=0, help="Another number gives other random numbers.")] = 0,
+) -> None:
+    """Run an experiment of the source documents again: NAME.png and NAME.json are its figure and its numbers."""
+    from thalweg.experiments import EXPERIMENTS
+
+    if name is None:
+        rows = [(each, experiment.title, experiment.source) for each, experiment in EXPERIMENTS.items()]
+        _table(("experiment", "what it shows", "source"), rows)
+        return
+    if name not in EXPERIMENTS:
+        known = ", ".join(EXPERIMENTS)
+        raise ValueError(f"{name}: expected an experiment ({known}), got none; {did_you_mean(name, EXPERIMENTS)}")
+    with working("starting"):
+        import jax
+    EXPERIMENTS[name].run(jax.random.key(seed), folder, True)
+    typer.echo(f"figure: {folder / name}.png\nnumbers: {folder / name}.json")
+
+
+@data.command("list")
+def data_list() -> None:
+    """List the data sets that can be loaded by name, and whether they are here already."""
+
+    with working("starting"):
+        from thalweg.data import data_folder, listing
+    rows = []
+    for row in listing():
+        here = "made on the spot" if row.size == 0 else "here" if row.present else f"to fetch, {row.size / 1e6:.0f} MB"
+        rows.append((row.name, row.what, row.shape, here))
+    _table(("data set", "what it is", "shape", "where"), rows)
+    typer.echo(f"Fetched files lie in {data_folder()} (set THALWEG_DATA for another folder).")
+
+
+@data.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="A data set that `thalweg data list` shows as to fetch.")],
+) -> None:
+    """Fetch the files of a data set; a broken transfer goes on where it stopped, and every file is checked."""
+    with working("starting"):
+        from thalweg.data import CATALOGUE, download
+    if name not in CATALOGUE:
+        known = [source.name for source in CATALOGUE.values() if source.files]
+        raise ValueError(f"{name}: expected a data set ({', '.join(known)}), got none; {did_you_mean(name, known)}")
+    typer.echo(f"{name}: {download(name, progress=True)}")
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _told(folder: Path) -> None:
+    """What a run came to, in three lines."""
+    from thalweg.cli.files import read_json
+
+    results: dict[str, Any] = read_json(folder / "results.json")
+    typer.echo(f"trained: {results['updates']} updates in {results['training_seconds']:.1f} s")
+    typer.echo(f"samples: {folder / 'samples' / 'samples.npz'}, {results['chains']} chains of {results['steps']} steps")
+    typer.echo(f"report: {folder / 'report.html'}")
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """The entry point: every refusal is one sentence on stderr and exit code 2; a diverged training is code 1."""
+    sys.exit(_outcome(sys.argv[1:] if arguments is None else arguments))
+
+
+def _outcome(arguments: list[str]) -> int:
+    try:
+        return app(arguments or ["--help"], prog_name="thalweg", standalone_mode=False) or 0
+    except TyperException as refusal:
+        say(refusal.format_message())
+        return 2
+    except ValueError as refusal:
+        say(str(refusal))
+        return 2
+    except OSError as problem:
+        say(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+        return 2
+    except RuntimeError as problem:
+        from thalweg.train import DivergedError
+
+        if not isinstance(problem, DivergedError):
+            raise
+        say(str(problem))
+        return 1

@@ -1,0 +1,155 @@
+"""What a constructor's signature says about a table of a configuration: its keys, their types, their defaults."""
+
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import jax
+import numpy as np
+
+from thalweg.cli.console import did_you_mean, shown
+
+NONE = "none"  # TOML has no null
+_LISTS = (tuple, list, Sequence)
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+    jax.Array: "a number or a list of numbers",
+    None: f'"{NONE}"',
+}
+_PLURALS = {bool: "truth values", int: "whole numbers", float: "numbers", str: "texts"}
+
+
+class Setting(NamedTuple):
+    """One key of a table: the types its value may have, ``None`` among them, and its default if it has one."""
+
+    types: tuple[Any, ...]
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+def settings(maker: Callable[..., Any], *markers: Any, given: Sequence[str] = ()) -> dict[str, Setting]:
+    """The parameters of ``maker`` that a configuration can hold: plain values, and the types among ``markers``.
+
+    Those named in ``given`` are the program's to give; others (random keys, functions) are too, or stay at their
+    defaults.
+    """
+    fields = inspect.get_annotations(maker) if inspect.isclass(maker) else {}
+    known = {}
+    for name, parameter in inspect.signature(maker).parameters.items():
+        hint = parameter.annotation
+        # a field with a converter takes anything; what it is converted to says what is meant
+        members = _members(fields.get(name, Any) if hint is Any else hint)
+        kept = tuple(each for each in _sharpened(members, parameter.default) if each in markers or _plain(each))
+        if name not in given and any(each is not None for each in kept):
+            known[name] = Setting(kept, parameter.default)
+    return known
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(member for part in get_args(hint) for member in _members(part))
+    return (None,) if hint is type(None) else (hint,)
+
+
+def _sharpened(members: tuple[Any, ...], default: Any) -> tuple[Any, ...]:
+    """Array types admit truth values, whole numbers and more; in a configuration each means one kind of number."""
+    if jax.Array not in members:
+        return members
+    if float in members:
+        kind = float
+    else:
+        kind = int if isinstance(default, int) and not isinstance(default, bool) else jax.Array
+    return (kind, *(member for member in members if member is None))
+
+
+def _plain(member: Any) -> bool:
+    if get_origin(member) in _LISTS:
+        return all(_plain(part) for part in get_args(member) if part is not Ellipsis)
+    return get_origin(member) is Literal or (isinstance(member, type | None) and member in _WORDS)
+
+
+def check(where: str, value: Any, setting: Setting) -> Any:
+    """``value`` as TOML writes it, if the setting's types admit it; whole numbers become floats, paths absolute."""
+    # the word for nothing comes before any text, a path before a text, and a whole number stays one where it may
+    for member in sorted(setting.types, key=lambda each: (each is not None, each is not Path, each is float)):
+        admitted, kept = _admit(value, member)
+        if admitted:
+            return kept
+    choices = [choice for member in setting.types if get_origin(member) is Literal for choice in get_args(member)]
+    fix = did_you_mean(value, choices) if isinstance(value, str) and choices else "correct the value"
+    raise ValueError(f"{where}: expected {expected(setting)}, got {shown(value)}; {fix}")
+
+
+def expected(setting: Setting) -> str:
+    """What a setting's types are in words."""
+    return " or ".join(dict.fromkeys(_word(each) if _plain(each) else "a table" for each in setting.types))
+
+
+def _admit(value: Any, member: Any) -> tuple[bool, Any]:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if member is None:
+        return value == NONE, value
+    if get_origin(member) is Literal:
+        return value in get_args(member), value
+    if get_origin(member) in _LISTS:
+        return _admit_list(value, member)
+    if member is jax.Array and isinstance(value, list):
+        return _admit_list(value, list[float]) if not _nested(value) else _admit_list(value, list[jax.Array])
+    if member is float or member is jax.Array:
+        return number, float(value) if number else value
+    if member is int:
+        return number and isinstance(value, int), value
+    if member is Path and isinstance(value, str):
+        return True, str(Path(value).expanduser().absolute())
+    return member in (bool, str) and isinstance(value, member), value
+
+
+def _nested(value: list) -> bool:
+    return any(isinstance(each, list) for each in value)
+
+
+def _admit_list(value: Any, member: Any) -> tuple[bool, Any]:
+    parts = get_args(member)
+    if not isinstance(value, list):
+        return False, value
+    if get_origin(member) is not tuple or Ellipsis in parts:
+        parts = parts[:1] * len(value)
+    if len(parts) != len(value):
+        return False, value
+    results = [_admit(each, part) for each, part in zip(value, parts, strict=True)]
+    return all(admitted for admitted, _ in results), [kept for _, kept in results]
+
+
+def _word(member: Any) -> str:
+    if get_origin(member) is Literal:
+        return " or ".join(shown(choice) for choice in get_args(member))
+    if get_origin(member) in _LISTS:
+        parts = get_args(member)
+        count = f"{len(parts)} " if get_origin(member) is tuple and Ellipsis not in parts else ""
+        return f"a list of {count}{_PLURALS.get(parts[0], 'lists')}"
+    return _WORDS[member]
+
+
+def plain(value: Any) -> Any:
+    """A default, or a field of an object, as TOML writes it.
+
+    >>> plain(None), plain((1, 2)), plain(np.float32(0.1))
+    ('none', [1, 2], 0.1)
+    """
+    if value is None:
+        return NONE
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)):
+        array = np.asarray(value)
+        # the shortest decimal that is this number at its own precision: 0.1, not 0.10000000149
+        shortest = np.vectorize(lambda each: float(str(each)), otypes=[float])
+        return (shortest(array) if np.issubdtype(array.dtype, np.floating) else array).tolist()
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

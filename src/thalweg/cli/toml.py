@@ -1,0 +1,136 @@
+"""Configurations as TOML text: presets and files, read, changed key by key, and written by a small serialiser."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from thalweg.cli.console import did_you_mean
+
+
+def write(config: Mapping[str, Any]) -> str:
+    """A configuration as TOML: tables that have a type, and those at the top, get a heading, others stand in line.
+
+    >>> print(write({"seed": 0, "start": {"type": "from_noise", "noise": {"low": -1.0, "high": 1.0}}}))
+    seed = 0
+    <BLANKLINE>
+    [start]
+    type = "from_noise"
+    noise = { low = -1.0, high = 1.0 }
+    <BLANKLINE>
+    """
+    return "\n".join(_table("", config)) + "\n"
+
+
+def _table(path: str, table: Mapping[str, Any]) -> list[str]:
+    headed = {
+        key: value for key, value in table.items() if isinstance(value, Mapping) and (not path or "type" in value)
+    }
+    lines = [f"{key} = {_value(value)}" for key, value in table.items() if key not in headed]
+    for key, value in headed.items():
+        dotted = f"{path}.{key}" if path else key
+        lines += ["", f"[{dotted}]", *_table(dotted, value)]
+    return lines
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, (bool, str)):
+        # JSON's escapes are TOML's, but for one character that JSON leaves alone
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def presets() -> dict[str, str]:
+    """The text of every preset, by name."""
+    folder = resources.files("thalweg.cli") / "presets"
+    files = sorted(folder.iterdir(), key=lambda each: each.name)
+    return {each.name.removesuffix(".toml"): each.read_text("utf-8") for each in files if each.name.endswith(".toml")}
+
+
+def about(text: str) -> str:
+    """What a preset says of itself in its first line."""
+    return text.partition("\n")[0].removeprefix("#").strip()
+
+
+def find(name: str) -> dict[str, Any]:
+    """The configuration of a preset, or in a TOML file; not completed yet."""
+    known = presets()
+    if name in known:
+        return parse(known[name], f"preset {name}")
+    path = Path(name).expanduser()
+    if path.is_file() or path.suffix == ".toml" or len(path.parts) > 1:
+        return read(path)
+    raise ValueError(
+        f"{name}: expected a preset ({', '.join(known)}) or a TOML file, got neither; {did_you_mean(name, known)}"
+    )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The configuration in a file; a missing or broken one is refused in one sentence."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError as problem:
+        raise ValueError(f"{path}: expected a configuration file, got nothing there; check the path") from problem
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ValueError(f"{path}: expected a readable TOML file, got '{problem}'; check the file") from problem
+
+
+def parse(text: str, name: str) -> dict[str, Any]:
+    """TOML text as tables; ``name`` says in a refusal where it stands."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"{name}: expected TOML, got something else ({problem}); correct it there") from problem
+
+
+def changed(config: Mapping[str, Any], assignments: list[str]) -> dict[str, Any]:
+    """``config`` with every ``key=value`` applied in turn; the values are TOML, or else plain words.
+
+    Another ``type`` (or another ``data.name``) starts its table anew, since the other keys belonged to the old one;
+    tables inside it that have a type of their own stay.
+
+    >>> changed({"a": {"type": "X", "b": 1}}, ["a.b=2", "a.c=[1, 2]"])
+    {'a': {'type': 'X', 'b': 2, 'c': [1, 2]}}
+    >>> changed({"a": {"type": "X", "b": 1}}, ["a.type=Y"])
+    {'a': {'type': 'Y'}}
+    """
+    result = _copy(config)
+    for assignment in assignments:
+        dotted, equals, text = assignment.partition("=")
+        keys = [key.strip() for key in dotted.split(".")]
+        if not equals or not all(keys):
+            raise ValueError(f"{assignment}: expected key=value, got something else; write --set train.steps=100")
+        *tables, last = keys
+        table = result
+        for depth, key in enumerate(tables, start=1):
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ValueError(
+                    f"{dotted}: expected a key, got one inside {'.'.join(tables[:depth])}, which is no table; "
+                    "shorten the key"
+                )
+        value = _word_or_value(text.strip())
+        chooses = last == "type" or keys == ["data", "name"]
+        if chooses and table.get(last) != value:
+            for key in [key for key, each in table.items() if not (isinstance(each, dict) and "type" in each)]:
+                del table[key]
+        table[last] = value
+    return result
+
+
+def _word_or_value(text: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word: the shell has taken the quotes away
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def _copy(value: Any) -> Any:
+    return {key: _copy(each) for key, each in value.items()} if isinstance(value, Mapping) else value

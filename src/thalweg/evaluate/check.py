@@ -1,0 +1,153 @@
+"""Is this sampler right? Start exactly at the target, run the kernel, and ask that nothing drifts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.scipy.stats import norm
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg import exact as exact_sums
+from thalweg.core import HasSampler, Kernel, Space, Verdict, as_energy
+from thalweg.samplers.run import advance
+from thalweg.spaces import Finite
+
+# with this probability a bias of the size reported as detectable would have been seen
+_POWER = 0.99
+
+
+def check_sampler(
+    kernel: Kernel,
+    energy: Any,
+    *,
+    key: PRNGKeyArray,
+    space: Space | None = None,
+    exact: Callable[[PRNGKeyArray, tuple[int, ...]], Array] | None = None,
+    chains: int = 50_000,
+    steps: int = 20,
+    false_alarm: float = 1e-6,
+) -> Verdict:
+    r"""Whether ``kernel`` leaves ``p ∝ exp(-E)`` as it is.
+
+    ``chains`` chains start at exact, independent samples of the target and run ``steps`` steps. If the kernel is right,
+    every statistic f has ``E[f(x_steps)] = E[f(x_0)]`` whatever the mixing time, so the paired differences
+    ``f(x_steps) - f(x_0)`` of the independent chains have mean zero: each is tested at ``false_alarm`` divided by the
+    number of statistics. The statistics are bounded (smooth steps, squares and random waves of the standardised point,
+    and steps in the energy), so that the normal approximation holds on heavy tails too.
+
+    After RestrictedBoltzmannMachines.jl's stationarity test; Geweke (2004), JASA 99, has the idea in Bayesian dress.
+
+    Args:
+        kernel: any kernel, ours or your own.
+        energy: any energy.
+        space: where the energy lives, if it does not say so itself.
+        exact: ``exact(key, shape)``, exact samples; by default the energy's own, or enumeration of a finite space.
+        chains: more chains see smaller biases.
+        steps: more steps let a bias build up.
+        false_alarm: the probability that a right kernel fails.
+
+    Returns:
+        `Verdict`; ``detectable`` is the smallest drift of a statistic, in units of its standard deviation under the
+        target, that would have been seen with probability 0.99.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> target = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
+    >>> tw.check_sampler(tw.samplers.MALA(0.5), target, key=jax.random.key(0)).passed
+    True
+    >>> tw.check_sampler(tw.samplers.Langevin(0.5), target, key=jax.random.key(0)).passed  # biased by design
+    False
+    """
+    if chains < 1000 or steps < 1:
+        raise ValueError(f"expected chains >= 1000 and steps >= 1, got {chains} and {steps}; raise them")
+    if not 0 < false_alarm < 1:
+        raise ValueError(f"expected a false_alarm between 0 and 1, got {false_alarm}; 1e-6 is usual")
+    energy = as_energy(energy, space)
+    key_start, key_run, key_waves = jax.random.split(key, 3)
+    before = _exact_sampler(energy, exact)(key_start, (chains,))
+    after, energy_before, energy_after = _run(key_run, kernel, energy, before, steps)
+    lost = int(np.sum(~np.isfinite(np.asarray(after).reshape(chains, -1)).all(axis=1)))
+    if lost:
+        text = f"FAILED: {lost} of {chains} chains that started at the target ran off to non-finite values."
+        return Verdict(False, false_alarm, 0.0, text)
+    drift, error, spread, names = _drifts(key_waves, before, after, energy_before, energy_after)
+    threshold = float(-norm.ppf(false_alarm / (2 * len(names))))
+    z = np.where(error > 0, drift / np.where(error > 0, error, 1), 0.0)
+    worst = int(np.argmax(np.abs(z)))
+    # a statistic in which nothing moved has no error either, and would have shown nothing
+    detectable = float(np.max((threshold + float(norm.ppf(_POWER))) * error / spread))
+    passed = bool(abs(z[worst]) <= threshold)
+    moved = float(np.mean(np.any((np.asarray(after) != np.asarray(before)).reshape(chains, -1), axis=1)))
+    text = (
+        f"{'passed' if passed else 'FAILED'}: of {len(names)} statistics the largest drift is that of {names[worst]}, "
+        f"{z[worst]:+.1f} standard errors (limit {threshold:.1f}, false-alarm rate {false_alarm:g}); "
+        f"a drift of {detectable:.2g} standard deviations would have been seen; {moved:.0%} of {chains} chains moved in "
+        f"{steps} steps."
+    )
+    if moved == 0:
+        text = f"FAILED: no chain moved in {steps} steps, so nothing was tested."
+    return Verdict(passed and moved > 0, false_alarm, detectable, text)
+
+
+def _exact_sampler(energy: Any, exact: Callable | None) -> Callable[[PRNGKeyArray, tuple[int, ...]], Array]:
+    if exact is not None:
+        return exact
+    if isinstance(energy, HasSampler):
+        return energy.sample
+    if isinstance(energy.space, Finite):
+        return lambda key, shape: exact_sums.sample(key, energy, shape)
+    raise ValueError(
+        f"expected a way to sample {type(energy).__name__} exactly, got none; give exact=function(key, shape), "
+        "or an energy with `sample`, or a finite space"
+    )
+
+
+@eqx.filter_jit
+def _run(key, kernel, energy, x, steps):
+    after = advance(key, kernel, energy, kernel.init(energy, x), steps)[0].x
+    energies = jax.vmap(energy)
+    return after, energies(x), energies(after)
+
+
+def _drifts(key, before, after, energy_before, energy_after):
+    """Mean, standard error and target deviation of the paired differences of all statistics, and their names."""
+    count = before.shape[0]
+    x, y = (np.asarray(points, np.float64).reshape(count, -1) for points in (before, after))
+    centre = np.median(x, axis=0)
+    scale = np.std(np.clip(x, *np.percentile(x, [1, 99], axis=0)), axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    x, y = (x - centre) / scale, (y - centre) / scale
+    # many coordinates are represented by a sample of them and by waves across all
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    shown = np.sort(generator.choice(x.shape[1], min(8, x.shape[1]), replace=False))
+    waves = generator.normal(size=(16, x.shape[1])) * generator.choice([0.5, 1.0, 3.0], size=(16, 1))
+    waves /= np.sqrt(min(8, x.shape[1]))
+    phases = generator.uniform(0, 2 * np.pi, 16)
+    levels = np.percentile(np.asarray(energy_before, np.float64), [10, 50, 90])
+    width = max(levels[2] - levels[0], 1e-6)
+
+    def statistics(points, energies):
+        coordinates = points[:, shown]
+        pairs = coordinates[:, :, None] * coordinates[:, None, :]
+        upper = np.triu_indices(len(shown), 1)
+        return np.concatenate(
+            [
+                np.tanh(coordinates),
+                np.tanh(coordinates**2 / 2),
+                np.tanh(pairs[:, upper[0], upper[1]]),
+                np.cos(points @ waves.T + phases),
+                np.tanh((np.asarray(energies, np.float64)[:, None] - levels) * 3 / width),
+            ],
+            axis=1,
+        )
+
+    pairs = [(i, j) for n, i in enumerate(shown) for j in shown[n + 1 :]]
+    names = [f"tanh x[{i}]" for i in shown] + [f"tanh x[{i}]²/2" for i in shown]
+    names += [f"tanh x[{i}]x[{j}]" for i, j in pairs] + [f"wave {n}" for n in range(len(waves))]
+    names += [f"the energy about its {percent} % point" for percent in (10, 50, 90)]
+    start = statistics(x, energy_before)
+    difference = statistics(y, energy_after) - start
+    spread = np.std(start, axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    return difference.mean(axis=0), difference.std(axis=0, ddof=1) / np.sqrt(count), spread, names

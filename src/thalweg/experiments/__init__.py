@@ -1,0 +1,68 @@
+"""Experiments of the source documents, run anew: each leaves a figure and its numbers.
+
+An experiment is a function ``(key, progress) -> (figure, numbers)`` in a file of this folder, and a row in
+`EXPERIMENTS`. The table names functions instead of importing them, so that listing it costs nothing.
+"""
+
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from jaxtyping import PRNGKeyArray
+    from matplotlib.figure import Figure
+
+
+class Experiment(NamedTuple):
+    """An experiment: what it shows, where it is from, and ``"module:function"``, the function that does it."""
+
+    name: str
+    title: str
+    source: str
+    function: str
+
+    def run(self, key: "PRNGKeyArray", folder: str | Path, progress: bool = False) -> dict[str, Any]:
+        """Do it: leaves ``<folder>/<name>.png`` and ``<folder>/<name>.json`` and returns the numbers.
+
+        >>> import jax, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     numbers = EXPERIMENTS["two-bumps"].run(jax.random.key(0), folder)
+        >>> round(numbers["log_z"]["quadrature"], 3)  # log 5√(2π)
+        2.528
+        """
+        module, _, name = self.function.partition(":")
+        function: Callable[..., tuple[Figure, dict[str, Any]]] = getattr(importlib.import_module(module), name)
+        figure, numbers = function(key, progress)
+        save(folder, self.name, figure, numbers)
+        return numbers
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "two-bumps": Experiment(
+        "two-bumps",
+        "a 1-D density of two bumps: normalised, sampled exactly and by MCMC",
+        "slides, p̃(x) = 3exp(-(x+2)²/2) + exp(-(x-4)²/8)",
+        "thalweg.experiments.slides:two_bumps",
+    ),
+}
+
+
+def save(folder: str | Path, name: str, figure: "Figure", numbers: Mapping[str, Any]) -> None:
+    """Write ``<folder>/<name>.png`` and ``<folder>/<name>.json``, each whole or not at all.
+
+    >>> import tempfile
+    >>> from thalweg.report.figures import canvas
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(folder, "empty", canvas(2, 1), {"answer": 42})
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['empty.json', 'empty.png']
+    """
+    from thalweg.report.figures import png
+    from thalweg.report.files import write_whole
+
+    # NaN is no JSON: a number that is not one fails here rather than in whoever reads the file
+    text = json.dumps(numbers, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    write_whole(Path(folder) / f"{name}.png", png(figure))
+    write_whole(Path(folder) / f"{name}.json", text.encode("utf-8"))

@@ -1,0 +1,130 @@
+"""Curves and histograms of a run's numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from thalweg.report.points import as_rows, bins, histogram
+from thalweg.report.style import LIGHT, WIDTH, Theme, canvas, legend, panel
+
+Series = np.ndarray | Sequence[float] | tuple[np.ndarray, np.ndarray]
+
+# title, vertical axis, and the metrics drawn together
+_TOGETHER = (
+    ("Loss", "loss", ("loss", "energy_gap")),
+    ("Mean energy", "energy", ("energy_data", "energy_samples")),
+    ("Gradient norm along the chains", "mean ‖∇E(x)‖", ("gradient_norm",)),
+    ("Acceptance", "acceptance probability", ("acceptance",)),
+)
+
+
+def training_curves(
+    history: Mapping[str, Series], evaluations: Mapping[str, Series] | None = None, *, theme: Theme = LIGHT
+) -> Figure:
+    """Every metric over the updates: raw values faint, their running mean strong; evaluations as dots.
+
+    Args:
+        history: a metric's name to its values, one per update (``Run.history``), or to ``(updates, values)``.
+        evaluations: the same for what callbacks returned now and then.
+        theme: the colours.
+
+    >>> figure = training_curves({"loss": [3.0, 2.0, 1.0], "gradient_norm": [0.1, 0.2, 0.2]})
+    >>> [axes.get_ylabel() for axes in figure.axes]
+    ['loss', 'mean ‖∇E(x)‖']
+    """
+    lines = {name: _series(series) for name, series in history.items()}
+    dots = {name: _series(series) for name, series in (evaluations or {}).items()}
+    if not lines and not dots:
+        raise ValueError("history: expected at least one metric to draw, got none; train for an update first")
+    grouped = [name for *_, names in _TOGETHER for name in names]
+    panels = [(title, label, [name for name in names if name in lines]) for title, label, names in _TOGETHER]
+    panels = [each for each in panels if each[2]]
+    panels += [(_words(name).capitalize(), _words(name), [name]) for name in lines if name not in grouped]
+    total = len(panels) + len(dots)
+    rows, columns = -(-total // 2), min(total, 2)
+    figure = canvas(WIDTH, 2.7 * rows, theme)
+    for number, (title, label, names) in enumerate(panels, start=1):
+        axes = panel(figure, (rows, columns, number), theme, title=title, x="update", y=label)
+        _curves(axes, {name: lines[name] for name in names}, theme)
+    for number, (name, (updates, values)) in enumerate(dots.items(), start=len(panels) + 1):
+        title = f"{_words(name).capitalize()} (evaluation)"
+        axes = panel(figure, (rows, columns, number), theme, title=title, x="update", y=_words(name))
+        axes.plot(updates, values, "o-", color=theme.held_out, markersize=4, linewidth=1.4)
+    return figure
+
+
+def _curves(axes: Axes, lines: dict[str, tuple[np.ndarray, np.ndarray]], theme: Theme) -> None:
+    names = {name: _words(name) for name in lines} | {"energy_data": "data", "energy_samples": "samples"}
+    together, gap = list(lines), "energy_gap" in lines
+    if "loss" in lines and gap and _same(lines["loss"][1], lines["energy_gap"][1]):
+        lines = {"loss": lines["loss"]}
+        names["loss"] = "loss = energy gap"
+    colours = {"energy_samples": theme.samples, "energy_gap": theme.extra}
+    for name, (updates, values) in lines.items():
+        colour = colours.get(name, theme.data)
+        window = len(values) // 50
+        axes.plot(updates, values, color=colour, linewidth=0.8 if window > 1 else 1.6, alpha=0.35 if window > 1 else 1)
+        if window > 1:
+            mean = np.convolve(values, np.full(window, 1 / window), mode="valid")
+            middle = np.convolve(updates, np.full(window, 1 / window), mode="valid")
+            axes.plot(middle, mean, color=colour, linewidth=1.8)
+        axes.plot([], [], color=colour, linewidth=1.8, label=names[name])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if len(together) > 1:
+        legend(axes, theme, loc="best")
+    if gap:
+        axes.set_title("an energy gap is no convergence signal", loc="right", fontsize=8.5, color=theme.muted)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, equal_nan=True)
+
+
+def energy_histograms(data: Any, samples: Any, held_out: Any = None, *, theme: Theme = LIGHT) -> Figure:
+    """The energies of data, held-out data and samples over each other: where a model fits, the three agree.
+
+    >>> energy_histograms(np.zeros(10), np.ones(10)).axes[0].get_xlabel()
+    'energy E(x)'
+    """
+    sets = {"data": data, "samples": samples} | ({} if held_out is None else {"held_out": held_out})
+    values = {name: as_rows(x, f"energies of {_words(name)}").ravel() for name, x in sets.items()}
+    names = {"data": "training data", "samples": "samples", "held_out": "held-out data"}
+    figure = canvas(WIDTH, 3.4, theme)
+    axes = panel(figure, (1, 1, 1), theme, title="Energies", x="energy E(x)", y="density")
+    edges = bins(*values.values())
+    for name, x in values.items():
+        histogram(axes, x, edges, getattr(theme, name), f"{len(x)} {names[name]}", filled=name == "data")
+    legend(axes, theme)
+    return figure
+
+
+def class_shares(shares: Sequence[float], labels: Sequence[Any], *, theme: Theme = LIGHT) -> Figure:
+    """What share of the samples a classifier takes for each class, an even share dashed.
+
+    >>> class_shares([0.5, 0.5], ["cat", "dog"]).axes[0].get_ylabel()
+    'share of samples'
+    """
+    figure = canvas(WIDTH, 2.6, theme)
+    axes = panel(figure, (1, 1, 1), theme, title="Classes of the samples", x="class", y="share of samples")
+    axes.bar(np.arange(len(shares)), shares, color=theme.samples, width=0.7)
+    axes.axhline(1 / len(shares), color=theme.ink, linewidth=1.2, linestyle="--", label="an even share")
+    axes.set_xticks(np.arange(len(shares)), [str(label) for label in labels])
+    axes.grid(False, axis="x")
+    axes.set_ylim(0, 1.25 * max(shares))
+    legend(axes, theme)
+    return figure
+
+
+def _series(series: Series) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(series, tuple):
+        return np.asarray(series[0]), np.asarray(series[1], float)
+    values = np.asarray(series, float)
+    return np.arange(1, len(values) + 1), values
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,117 @@
+"""What a run folder holds, read with a sentence for every damage, and files written whole or not at all."""
+
+import json
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Folder(NamedTuple):
+    """A run folder as read: ``history`` and ``evaluations`` map each metric to ``(updates, values)``.
+
+    ``history``, ``samples`` and ``results`` are empty where the run has not come that far.
+    """
+
+    path: Path
+    config: str
+    history: dict[str, tuple[np.ndarray, np.ndarray]]
+    evaluations: dict[str, tuple[np.ndarray, np.ndarray]]
+    samples: dict[str, np.ndarray]
+    results: dict[str, Any]
+
+
+def read_folder(run_dir: str | Path) -> Folder:
+    """Everything a report needs from a run folder; only ``config.toml`` must be there."""
+    path = Path(run_dir)
+    config = _config(path)
+    updates, evaluations = _metrics(path / "metrics.jsonl")
+    samples, results = _samples(path / "samples" / "samples.npz"), _results(path / "results.json")
+    return Folder(path, config, updates, evaluations, samples, results)
+
+
+def write_whole(path: Path, content: bytes) -> Path:
+    """Write under a temporary name, then rename: a reader sees the old file or the new one, never half of one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder) / "new" / "a.txt", b"whole").read_bytes()
+    b'whole'
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(content)
+            part.replace(path)
+        except BaseException:  # Ctrl-C too
+            part.unlink(missing_ok=True)
+            raise
+    except OSError as problem:
+        raise ValueError(
+            f"{path}: expected to write it, got '{problem.strerror}'; free space, or choose a folder you can write to"
+        ) from problem
+    return path
+
+
+def _config(folder: Path) -> str:
+    path = folder / "config.toml"
+    if not path.is_file():
+        raise ValueError(f"{folder}: expected a run folder, got one without config.toml; check the run's name")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise ValueError(f"{path}: expected TOML, got '{problem}'; restore the file from the run's origin") from problem
+    return text
+
+
+def _metrics(path: Path) -> tuple[dict, dict]:
+    """The lines of updates and those of evaluations, by metric."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            rows[bool(row.get("evaluation", False))].append({"step": row["step"], **row})
+        except (json.JSONDecodeError, AttributeError, KeyError) as problem:
+            if number == len(lines) and isinstance(problem, json.JSONDecodeError):
+                break  # the run is writing this line now, or stopped while it did
+            raise ValueError(
+                f"{path}: expected a JSON object with a step on every line, got something else on line {number}; "
+                "remove that line"
+            ) from problem
+    return _by_metric(rows[False]), _by_metric(rows[True])
+
+
+def _by_metric(rows: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "evaluation"))
+    columns = {name: [(row["step"], row[name]) for row in rows if name in row] for name in names}
+    return {
+        name: (np.array([step for step, _ in column]), np.array([value for _, value in column], dtype=float))
+        for name, column in columns.items()
+    }
+
+
+def _samples(path: Path) -> dict[str, np.ndarray]:
+    if not path.exists():
+        return {}
+    try:
+        with np.load(path) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
+        raise ValueError(f"{path}: expected arrays, got a damaged file; draw the samples again") from problem
+
+
+def _results(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as problem:
+        raise ValueError(f"{path}: expected JSON, got '{problem}'; evaluate the run again") from problem
+    if not isinstance(results, dict):
+        raise ValueError(f"{path}: expected an object of numbers, got a {type(results).__name__}; evaluate again")
+    return results

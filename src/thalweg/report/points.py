@@ -1,0 +1,116 @@
+"""Drawing sets of points: images as a mosaic, the plane as a scatter, the line as a histogram."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from thalweg.report.style import Theme, picture
+
+_MOST_POINTS = 5000
+
+
+def as_rows(x: Any, name: str) -> np.ndarray:
+    """``x`` as an array with at least one row."""
+    array = np.asarray(x)
+    if array.ndim == 0 or len(array) == 0:
+        raise ValueError(f"{name}: expected at least one row, got an array of shape {array.shape}; give (n, ...)")
+    return array
+
+
+def is_image(event: tuple[int, ...]) -> bool:
+    """Whether points of this shape are pictures: (height, width), or (height, width, 1 or 3).
+
+    >>> is_image((8, 8, 1)), is_image((32, 32, 3)), is_image((2,))
+    (True, True, False)
+    """
+    return len(event) == 2 or (len(event) == 3 and event[2] in (1, 3))
+
+
+def as_colour(images: np.ndarray, limits: tuple[float, float] = (-1.0, 1.0)) -> np.ndarray:
+    """Images ``(n, height, width[, 1 or 3])`` as red, green, blue and opacity ``(n, height, width, 4)`` in [0, 1].
+
+    ``limits`` go to black and white; what lies outside goes to the nearer end.
+    """
+    pixels = images[..., None] if images.ndim == 3 else images
+    shade = np.clip((pixels - limits[0]) / (limits[1] - limits[0]), 0, 1)
+    shade = np.broadcast_to(shade, (*shade.shape[:3], 3))
+    return np.concatenate([shade, np.ones((*shade.shape[:3], 1))], axis=3)
+
+
+def gap_of(height: int) -> int:
+    """The width of the line between tiles of so many pixels."""
+    return max(1, height // 12)
+
+
+def mosaic(tiles: np.ndarray, columns: int) -> np.ndarray:
+    """Tiles ``(n, height, width, 4)`` row by row in one image, a transparent line between them.
+
+    >>> mosaic(np.ones((3, 8, 8, 4)), columns=2).shape
+    (17, 17, 4)
+    """
+    count, height, width, _ = tiles.shape
+    gap = gap_of(height)
+    lines = -(-count // columns)
+    sheet = np.zeros((lines * (height + gap) - gap, columns * (width + gap) - gap, 4))
+    for number, tile in enumerate(tiles):
+        line, column = divmod(number, columns)
+        top, left = line * (height + gap), column * (width + gap)
+        sheet[top : top + height, left : left + width] = tile
+    return sheet
+
+
+def draw_mosaic(axes: Axes, images: np.ndarray, columns: int, limits: tuple[float, float]) -> None:
+    """Images side by side in one picture."""
+    picture(axes, mosaic(as_colour(images, limits), columns))
+
+
+def spread(x: np.ndarray, most: int) -> np.ndarray:
+    """At most ``most`` rows, evenly through ``x``, the first and the last among them."""
+    return x[np.unique(np.linspace(0, len(x) - 1, min(most, len(x))).round().astype(int))]
+
+
+def frame(*sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``(low, high)`` per coordinate that hold all but the outermost few in a thousand of every set ``(n, d)``.
+
+    A handful of chains that ran away would otherwise leave nothing to see of the rest.
+    """
+    finite = [x[np.isfinite(x).all(axis=1)] for x in sets]
+    if any(len(x) == 0 for x in finite):
+        raise ValueError("expected finite numbers to draw, got none at all; take a smaller step size and sample again")
+    edges = [np.quantile(x, (0.002, 0.998), axis=0) for x in finite]
+    low, high = np.min([each[0] for each in edges], axis=0), np.max([each[1] for each in edges], axis=0)
+    margin = 0.08 * np.where(high > low, high - low, 1.0)
+    return low - margin, high + margin
+
+
+def scatter(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, theme: Theme) -> None:
+    """The first two coordinates of points ``(n, d)`` within a frame, and in words how many lie outside it."""
+    shown = spread(x, _MOST_POINTS)[:, :2]
+    size = float(np.clip(4000 / len(shown), 2, 20))
+    axes.scatter(shown[:, 0], shown[:, 1], s=size, color=colour, alpha=0.5, linewidths=0)
+    axes.set_xlim(low[0], high[0])
+    axes.set_ylim(low[1], high[1])
+    axes.set_aspect("equal")
+    inside = ((x >= low) & (x <= high))[:, :2].all(axis=1)
+    if not inside.all():
+        axes.text(
+            0.99, 0.99, f"{int((~inside).sum())} outside", transform=axes.transAxes, ha="right", va="top",
+            fontsize=8.5, color=theme.muted,
+        )  # fmt: skip
+
+
+def histogram(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, name: str, filled: bool) -> None:
+    """A density histogram, filled or as an outline; the areas are those of the values inside the edges."""
+    inside = values[(values >= edges[0]) & (values <= edges[-1])]
+    name = name if len(inside) == len(values) else f"{name} ({len(values) - len(inside)} outside)"
+    counts, _ = np.histogram(inside, edges)
+    heights = counts / (len(values) * np.diff(edges))
+    axes.stairs(heights, edges, color=colour, alpha=0.45 if filled else 1.0, fill=filled, linewidth=1.6, label=name)
+
+
+def bins(*sets: np.ndarray, most: int = 60) -> np.ndarray:
+    """Common edges for histograms of several sets of numbers."""
+    low, high = frame(*(x.reshape(-1, 1) for x in sets))
+    fewest = min(x.size for x in sets)
+    return np.linspace(low[0], high[0], int(np.clip(2 * fewest ** (1 / 2), 10, most)) + 1)

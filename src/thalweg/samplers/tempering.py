@@ -1,0 +1,109 @@
+"""Parallel tempering over any kernel, and its ladder."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg.core import Info, Kernel, State, is_concrete
+from thalweg.energies.compose import tempered
+from thalweg.samplers.lift import GradientState, require_energy
+from thalweg.samplers.metropolis import EnergyState
+
+
+class Rungs(State):
+    """``x`` ``(chains, *event)`` is the coldest rung; ``inner`` holds all rungs, its leading axis the temperatures."""
+
+    x: Array
+    inner: Any
+    parity: Array
+
+
+class ParallelTempering(Kernel):
+    r"""Copies of every chain at temperatures ``1 = T_1 < … < T_n``: each step moves all with the inner kernel on
+    ``E/T_i``, then neighbours swap with probability ``min(1, exp((1/T_i - 1/T_j)(E(x_i) - E(x_j))))``, even pairs and
+    odd pairs in turn.
+
+    Exactly invariant when the inner kernel is. ``draws`` are the coldest rung's; ``stats["swap_rate"]`` is the mean
+    acceptance of each neighbouring pair's swaps. Works over continuous and discrete kernels.
+    References: Geyer (1991), Computing Science and Statistics; Syed et al. (2022), J. R. Stat. Soc. B 84, for even-odd swaps.
+
+    Args:
+        kernel: the inner kernel.
+        temperatures: ``(n,)``, rising from 1.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> kernel = tw.samplers.ParallelTempering(tw.samplers.MALA(0.3), [1.0, 3.0, 9.0])
+    >>> chains = tw.sample(tw.energies.DoubleWell(8.0), kernel, jnp.ones((4, 2)), key=jax.random.key(0), draws=50)
+    >>> chains.stats["swap_rate"].shape
+    (2,)
+    """
+
+    kernel: Kernel
+    temperatures: Array
+
+    def __init__(self, kernel: Kernel, temperatures: Any):
+        ladder = jnp.asarray(temperatures, float)
+        if ladder.ndim != 1 or len(ladder) < 2:
+            raise ValueError(f"expected at least two temperatures, got shape {ladder.shape}; give for example [1, 2, 4]")
+        if is_concrete(ladder) and not (ladder[0] == 1 and np.all(np.diff(ladder) > 0)):
+            raise ValueError(f"expected temperatures rising from 1, got {np.asarray(ladder)}; sort them, starting at 1")
+        self.kernel, self.temperatures = kernel, ladder
+
+    def init(self, energy: Any, x: Array) -> Rungs:
+        require_energy("ParallelTempering", energy)
+        inner = jax.vmap(lambda temperature: self.kernel.init(tempered(energy, temperature), x))(self.temperatures)
+        return Rungs(x, inner, jnp.zeros((), int))
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: Rungs) -> tuple[Rungs, Info]:
+        count = len(self.temperatures)
+        key_move, key_swap = jax.random.split(key)
+
+        def move(temperature, key, inner):
+            return self.kernel.step(key, tempered(energy, temperature), inner)
+
+        inner, info = jax.vmap(move)(self.temperatures, jax.random.split(key_move, count), state.inner)
+        energies = self._energies(energy, inner)  # (rungs, chains)
+        beta = 1 / self.temperatures
+        log_accept = (beta[:-1] - beta[1:])[:, None] * (energies[:-1] - energies[1:])
+        # pairs (0,1), (2,3), … at even steps and (1,2), (3,4), … at odd ones
+        tried = (jnp.arange(count - 1) % 2 == state.parity)[:, None]
+        swap = tried & (jnp.log(jax.random.uniform(key_swap, log_accept.shape)) < log_accept)
+        below = jnp.concatenate([swap, jnp.zeros_like(swap[:1])])  # rung i takes from i + 1
+        above = jnp.concatenate([jnp.zeros_like(swap[:1]), swap])  # rung i takes from i - 1
+        source = jnp.arange(count)[:, None] + below.astype(int) - above.astype(int)
+        inner = self._exchanged(energy, inner, source)
+        rate = jnp.where(tried, jnp.exp(jnp.minimum(log_accept, 0)), 0.0).mean(axis=1) * 2
+        told = Info(
+            acceptance=None if info.acceptance is None else info.acceptance[0],
+            gradient_norm=None if info.gradient_norm is None else info.gradient_norm[0],
+            divergent=None if info.divergent is None else jnp.any(info.divergent, axis=0),
+            extra={"swap_rate": rate},
+        )
+        return Rungs(inner.x[0], inner, 1 - state.parity), told
+
+    def _energies(self, energy: Any, inner: Any) -> Array:
+        if isinstance(inner, (EnergyState, GradientState)):  # they carry E/T already
+            return inner.energy * self.temperatures[:, None]
+        return jax.vmap(jax.vmap(energy))(inner.x)
+
+    def _exchanged(self, energy: Any, inner: Any, source: Array) -> Any:
+        """The rungs after the swaps; what a state carries of the energy is carried along at the new temperature."""
+
+        def take(leaf):
+            index = source.reshape(*source.shape, *[1] * (leaf.ndim - 2))
+            return jnp.take_along_axis(leaf, index, axis=0)
+
+        if not isinstance(inner, (EnergyState, GradientState)):
+            x = take(inner.x)
+            return jax.vmap(lambda t, points: self.kernel.init(tempered(energy, t), points))(self.temperatures, x)
+        factor = self.temperatures[source] / self.temperatures[:, None]
+        taken = jax.tree.map(take, inner)
+        taken = eqx.tree_at(lambda s: s.energy, taken, taken.energy * factor)
+        if isinstance(inner, GradientState):
+            spread = factor.reshape(*factor.shape, *[1] * (taken.gradient.ndim - 2))
+            taken = eqx.tree_at(lambda s: s.gradient, taken, taken.gradient * spread)
+        return taken

@@ -1,0 +1,213 @@
+"""Run folders: what training leaves behind, going on exactly where it stopped, and what happens to damaged files."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from thalweg.cli import runs
+from thalweg.cli.files import new_folder
+from thalweg.cli.sampling import frames
+from thalweg.train.checkpoint import Checkpoints
+
+COMMAND = "from thalweg.cli.main import run; run()"
+
+
+def arrays(run: Path) -> tuple[int | None, Any]:
+    """The newest checkpoint as plain arrays."""
+    checkpoints = Checkpoints(run / "checkpoints")
+    step = checkpoints.latest()
+    return step, checkpoints._manager.restore(step, args=checkpoints._restore())
+
+
+def assert_same(one: Path, other: Path) -> None:
+    (step, left), (step_too, right) = arrays(one), arrays(other)
+    assert step == step_too and left.keys() == right.keys()
+    assert all(np.array_equal(left[name], right[name]) for name in left)
+    assert (one / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
+    with np.load(one / "samples" / "samples.npz") as left, np.load(other / "samples" / "samples.npz") as right:
+        assert all(np.array_equal(left[name], right[name]) for name in left.files)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(folder)): each.read_bytes() for each in sorted(folder.rglob("*")) if each.is_file()}
+
+
+@pytest.fixture
+def no_report(monkeypatch):
+    """Drawing a page takes longer than all else here."""
+    monkeypatch.setattr(runs, "write_report", lambda folder: folder / "report.html")
+
+
+def test_a_run_leaves_its_whole_folder(trained):
+    expected = {"config.toml", "metrics.jsonl", "checkpoints", "samples", "results.json", "report.html"}
+    assert {each.name for each in trained.iterdir()} == expected
+    results = json.loads((trained / "results.json").read_text())
+    assert results["updates"] == 12 and results["chains"] == 20 and results["steps"] == 10
+    assert results["training_seconds"] > 0 and results["sampling_seconds"] > 0
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    with np.load(trained / "samples" / "samples.npz") as samples:
+        count = len(frames(10))
+        assert samples["x"].shape == (20, 2) and np.isfinite(samples["x"]).all()
+        assert samples["path"].shape == (count, 16, 2) and samples["energy_trace"].shape == (16, count)
+        assert samples["path_steps"].tolist() == frames(10).tolist()
+        assert np.array_equal(samples["path"][-1], samples["x"][:16])
+        assert samples["energy_data"].shape == (200,) and samples["energy_test"].shape == (50,)
+        assert np.mean(samples["energy_samples"]) == pytest.approx(results["energy_samples"], rel=1e-5)
+        # the trace ends where the energies of the samples begin
+        assert samples["energy_trace"][:, -1] == pytest.approx(samples["energy_samples"][:16], rel=1e-4, abs=1e-5)
+
+
+def test_sampling_again_replaces_samples_and_keeps_the_rest(thalweg, trained):
+    before, page = snapshot(trained), (trained / "report.html").read_bytes()
+    assert thalweg("sample", trained).code == 0
+    assert snapshot(trained)["samples/samples.npz"] == before["samples/samples.npz"]
+    assert thalweg("sample", trained, "--seed", "5", "--chains", "3", "--steps", "4").code == 0
+    with np.load(trained / "samples" / "samples.npz") as samples:
+        assert samples["x"].shape == (3, 2) and samples["path_steps"][-1] == 4
+    results = json.loads((trained / "results.json").read_text())
+    assert (results["chains"], results["steps"], results["seed"], results["updates"]) == (3, 4, 5, 12)
+    assert results["training_seconds"] == json.loads(before["results.json"])["training_seconds"]
+    untouched = {"config.toml", "metrics.jsonl"} | {name for name in before if name.startswith("checkpoints")}
+    assert all(snapshot(trained)[name] == before[name] for name in untouched)
+    (trained / "report.html").unlink()
+    assert thalweg("report", trained).code == 0
+    assert (trained / "report.html").is_file() and (trained / "report.html").read_bytes() != page
+
+
+def test_training_in_pieces_is_training_at_once_bit_for_bit(thalweg, trained, tmp_path, no_report):
+    pieces = tmp_path / "pieces"
+    assert thalweg("train", "tiny.toml", "--run-dir", pieces, "--set", "train.steps=6").code == 0
+    short = json.loads((pieces / "results.json").read_text())
+    assert thalweg("train", "--resume", pieces, "--set", "train.steps=12").code == 0
+    assert_same(pieces, trained)
+    assert (pieces / "config.toml").read_text() == (trained / "config.toml").read_text()
+    assert "steps = 6" in (pieces / "config-until-update-6.toml").read_text()
+    results = json.loads((pieces / "results.json").read_text())
+    assert results["updates"] == 12 and results["training_seconds"] > short["training_seconds"]
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(thalweg, trained, tmp_path, no_report):
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    (killed / "config.toml").write_text((trained / "config.toml").read_text())
+    (killed / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n{"step": 2, "lo')
+    assert "starting from the first update" in thalweg("train", "--resume", killed).err
+    assert_same(killed, trained)
+
+
+def test_ctrl_c_saves_the_update_and_resuming_equals_never_stopping(thalweg, tmp_path, no_report):
+    """The run is stopped at an update nobody chose; both ways to five updates later must agree to the bit."""
+    stopped, straight = tmp_path / "stopped", tmp_path / "straight"
+    command = [sys.executable, "-c", COMMAND, "train", "tiny.toml", "--run-dir", "stopped"]
+    command += ["--set", "train.steps=1000000", "--set", "train.checkpoint_every=50"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    try:
+        patience = time.monotonic() + 240
+        while not any((stopped / "checkpoints").glob("[0-9]*/_CHECKPOINT_METADATA")):
+            assert process.poll() is None and time.monotonic() < patience, process
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert len(err.splitlines()) == 1 and "thalweg train --resume stopped" in err
+    done, _ = arrays(stopped)
+    assert done is not None and f"update {done}," in err
+    assert json.loads((stopped / "results.json").read_text())["updates"] == done
+    more = ["--set", f"train.steps={done + 5}"]
+    assert thalweg("train", "--resume", stopped, *more).code == 0
+    assert thalweg("train", "tiny.toml", "--run-dir", straight, *more).code == 0
+    assert_same(stopped, straight)
+
+
+@pytest.mark.parametrize("command", [("sample",), ("train", "--resume")])
+def test_a_damaged_checkpoint_is_refused_and_nothing_is_touched(thalweg, trained, command):
+    newest = trained / "checkpoints" / "12"
+    largest = max((each for each in newest.rglob("*") if each.is_file()), key=lambda each: each.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    largest.write_bytes(content)
+    before = snapshot(trained)
+    refusal = thalweg(*command, trained).refusal
+    assert "checkpoint" in refusal and "update 8" in refusal
+    assert snapshot(trained) == before
+
+
+def test_missing_and_truncated_files_are_refused_in_a_sentence(thalweg, trained, tmp_path):
+    assert "run folder" in thalweg("sample", tmp_path / "nowhere").refusal
+    assert "run folder" in thalweg("train", "--resume", tmp_path / "nowhere").refusal
+    (trained / "results.json").write_text('{"updates": 1')
+    assert "results.json: expected JSON" in thalweg("sample", trained).refusal
+    config = (trained / "config.toml").read_text()
+    (trained / "config.toml").write_text(config[: config.index("ema") + 2])
+    for command in (["sample"], ["train", "--resume"], ["report"]):
+        assert "config.toml: expected TOML" in thalweg(*command, trained).refusal
+
+
+def test_a_run_folder_is_not_written_over(thalweg, trained):
+    before = snapshot(trained)
+    assert "--resume" in thalweg("train", "tiny.toml", "--run-dir", trained).refusal
+    assert "other arrays" in thalweg("train", "--resume", trained, "--set", "objective.start.size=30").refusal
+    assert snapshot(trained) == before
+
+
+def test_what_is_refused_before_the_first_update_leaves_no_folder(thalweg, tmp_path):
+    assert "batch_size" in thalweg("train", "tiny.toml", "--set", "train.batch_size=1000").refusal
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_runs_are_numbered(tmp_path):
+    (tmp_path / "digits-7").mkdir()
+    (tmp_path / "digits-old").mkdir()
+    assert [new_folder(tmp_path, "digits").name for _ in range(2)] == ["digits-8", "digits-9"]
+    assert new_folder(tmp_path, "digits[1]").name == "digits[1]-1"
+
+
+def test_a_diverged_training_ends_with_a_sentence_and_code_1(thalweg, tmp_path):
+    hot = ["--set", "optimizer.type=sgd", "--set", "optimizer.learning_rate=1e30", "--run-dir", "hot"]
+    outcome = thalweg("train", "tiny.toml", *hot)
+    assert outcome.code == 1 and len(outcome.err.splitlines()) == 1
+    assert "expected a finite loss" in outcome.err and "thalweg train --resume hot --set" in outcome.err
+
+
+FULL_DISK = """
+import resource, sys
+from thalweg.cli.main import run
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+for command in (["sample", "--chains", "5000"], ["train", "--set", "train.steps=16", "--resume"]):
+    try:
+        run([*command, sys.argv[1]])
+    except SystemExit as left:
+        assert left.code == 2, left
+"""
+
+
+def test_a_full_disk_is_one_sentence_and_earlier_files_stay_whole(trained):
+    """Files cannot grow beyond 12 kB: neither new samples nor a new checkpoint fit."""
+    before = snapshot(trained)
+    command = [sys.executable, "-c", FULL_DISK, str(trained)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    sampling, training = done.stderr.splitlines()
+    assert "samples.npz: expected to write it, got 'File too large'" in sampling
+    assert "expected to write the checkpoint" in training and "File too large" in training
+    after = snapshot(trained)
+    # what may differ is whole: the configuration that was asked for, the time spent so far, and more metrics
+    assert {name for name in before if after.get(name) != before[name]} <= {
+        "config.toml",
+        "results.json",
+        "metrics.jsonl",
+    }
+    assert after["metrics.jsonl"].startswith(before["metrics.jsonl"])
+    assert json.loads(after["results.json"])["updates"] >= 12
+    assert not [name for name in after if name.endswith(".part")]
+    assert arrays(trained)[0] == 12

@@ -1,0 +1,254 @@
+import json
+import os
+import signal
+import threading
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import paramax
+import pytest
+
+import thalweg as tw
+from thalweg.core import Objective, Refreshable, Step
+from thalweg.train import loop
+from thalweg.train.loop import _Batches, trainable_part
+
+ADAM = optax.adam(1e-2)
+
+
+class Quadratic(tw.core.Energy):
+    centre: jax.Array
+    space: tw.core.Space | None = eqx.field(static=True, default=tw.Real(2))
+
+    def __call__(self, x):
+        return 0.5 * jnp.sum((x - self.centre) ** 2)
+
+
+class MeanEnergy(Objective):
+    """The simplest objective: bring the data's energy down, and count."""
+
+    def init(self, key, energy, batch):
+        return {"offset": jnp.zeros(())}, jnp.zeros((), int)
+
+    def loss(self, key, energy, params, state, batch):
+        value = jnp.mean(jax.vmap(energy)(batch)) + params["offset"] ** 2
+        return value, Step(state + 1, {"count": state, "first": batch[0, 0]})
+
+
+def start():
+    return Quadratic(jnp.array([3.0, -3.0]))
+
+
+DATA = np.asarray(jax.random.normal(jax.random.key(0), (64, 2)))
+CHAIN = tw.objectives.MaximumLikelihood(tw.samplers.Langevin(0.1), 3, tw.samplers.ReplayBuffer(100, 0.1))
+
+
+def fit(steps=20, objective=None, energy=None, **settings):
+    settings = {"optimizer": ADAM, "batch_size": 16, "key": jax.random.key(1), **settings}
+    return tw.fit(energy or start(), DATA, objective or MeanEnergy(), steps=steps, **settings)
+
+
+def test_it_trains_carries_state_and_records_every_update():
+    run = fit(steps=300, optimizer=optax.adam(0.1))
+    assert jnp.allclose(run.energy.centre, DATA.mean(axis=0), atol=0.2)
+    assert run.state == 300
+    assert run.step == 300
+    assert np.array_equal(run.history["count"], np.arange(300))
+    assert run.history["loss"][-1] < run.history["loss"][0] / 3
+
+
+def test_the_callers_energy_is_left_alone():
+    energy = start()
+    fit(energy=energy)
+    assert jnp.array_equal(energy.centre, jnp.array([3.0, -3.0]))
+
+
+def test_every_epoch_visits_every_row_once_and_labels_stay_with_their_rows():
+    rows = np.arange(10)
+    batches = _Batches((rows, rows * 100), 10, 3, jax.random.key(0))
+    seen = [batches.at(step) for step in range(6)]
+    assert all(jnp.array_equal(x * 100, y) for x, y in seen)
+    first, second = (np.concatenate([x for x, _ in seen[3 * epoch : 3 * epoch + 3]]) for epoch in (0, 1))
+    assert len(set(first.tolist())) == len(set(second.tolist())) == 9
+    assert first.tolist() != second.tolist()
+    assert jnp.array_equal(_Batches(rows, 10, 3, jax.random.key(0)).at(4), seen[4][0])
+
+
+def test_ema_averages_with_its_warm_up():
+    run = fit(steps=2, ema=0.5, optimizer=optax.sgd(0.1))
+    once = fit(steps=1, optimizer=optax.sgd(0.1)).energy.centre
+    # decays (1+t)/(10+t): 0.1 at the first update, 2/11 at the second
+    average = 0.1 * start().centre + 0.9 * once
+    assert jnp.allclose(run.energy.centre, 2 / 11 * average + 9 / 11 * run.last.centre, rtol=1e-5)
+
+
+def test_buffers_are_refreshed_and_not_trained():
+    class Buffered(tw.core.Energy, Refreshable):
+        centre: jax.Array
+        buffer: paramax.NonTrainable
+        space: tw.core.Space | None = eqx.field(static=True, default=tw.Real(2))
+
+        def __call__(self, x):
+            return jnp.sum((x - self.centre - self.buffer.tree) ** 2)
+
+        def refresh(self):
+            return Buffered(self.centre, paramax.NonTrainable(self.buffer.tree + 1))
+
+    energy = Buffered(jnp.zeros(2), paramax.NonTrainable(jnp.zeros(2)))
+    trained, _ = trainable_part(energy)
+    assert len(jax.tree.leaves(trained)) == 1
+    run = fit(steps=5, energy=energy, optimizer=optax.adamw(0.1, weight_decay=0.5))
+    assert jnp.array_equal(run.energy.buffer.tree, jnp.full(2, 5.0))
+
+
+def test_nothing_recompiles_between_updates_or_for_other_hyper_parameters():
+    traces = []
+
+    class Counted(Quadratic):
+        def __call__(self, x):
+            traces.append(1)
+            return super().__call__(x)
+
+    def run(step_size):
+        objective = tw.objectives.MaximumLikelihood(tw.samplers.Langevin(step_size), 3, tw.samplers.from_data())
+        fit(steps=3, objective=objective, energy=Counted(jnp.zeros(2)))
+        return len(traces)
+
+    first = run(0.1)
+    before_init = first - run(0.1)  # what `init` alone traces: the shape of the energy
+    assert -before_init == 1
+    assert run(0.2) - first == 2
+
+
+def test_a_resumed_run_is_the_run_that_was_never_interrupted(tmp_path):
+    whole = fit(30, CHAIN, run_dir=tmp_path / "whole", ema=0.9)
+    fit(12, CHAIN, run_dir=tmp_path / "cut", ema=0.9)
+    resumed = fit(30, CHAIN, run_dir=tmp_path / "cut", ema=0.9, resume=True)
+    for left, right in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
+        assert np.array_equal(left, right)
+    assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "cut" / "metrics.jsonl").read_text()
+
+
+def test_updates_after_the_checkpoint_are_forgotten_on_resume(tmp_path):
+    fit(10, CHAIN, run_dir=tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 11, "loss": 0.0}\n{"step": 12, "lo')  # a crash in the middle of a line
+    resumed = fit(12, CHAIN, run_dir=tmp_path, resume=True)
+    assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == list(range(1, 13))
+    assert len(resumed.history["loss"]) == 12
+
+
+def test_callbacks_see_the_run_and_their_numbers_are_kept(tmp_path):
+    seen = []
+    callback = tw.train.every(8, lambda run: seen.append(run.energy) or {"distance": jnp.sum(run.energy.centre**2)})
+    run = fit(20, callbacks=[callback], run_dir=tmp_path)
+    assert [row["step"] for row in run.evaluations] == [8, 16, 20]
+    assert run.evaluations[0]["distance"] > run.evaluations[-1]["distance"]
+    assert jnp.all(jnp.isfinite(seen[0].centre))  # still there though later updates wrote over their buffers
+    again = fit(20, callbacks=[callback], run_dir=tmp_path, resume=True)
+    assert again.evaluations[:3] == run.evaluations
+
+
+def test_ctrl_c_finishes_the_update_checkpoints_and_stops(tmp_path):
+    def press(run):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(30, CHAIN, run_dir=tmp_path, callbacks=[tw.train.every(7, press)])
+    assert (tmp_path / "checkpoints" / "7").is_dir()
+    resumed = fit(30, CHAIN, run_dir=tmp_path, resume=True)
+    assert np.array_equal(resumed.history["loss"], fit(30, CHAIN).history["loss"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_it_runs_off_the_main_thread_too():
+    runs = []
+    thread = threading.Thread(target=lambda: runs.append(fit(3)))
+    thread.start()
+    thread.join()
+    assert runs[0].step == 3
+
+
+def test_a_loss_that_is_not_finite_stops_training_and_is_not_checkpointed(tmp_path):
+    with pytest.raises(tw.train.DivergedError, match="expected a finite loss, got (nan|inf|-inf) at update"):
+        fit(200, optimizer=optax.sgd(1e20), run_dir=tmp_path, checkpoint_every=1)
+    for name in os.listdir(tmp_path / "checkpoints"):
+        assert int(name) < 200
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(row["loss"]) for row in rows)
+
+
+def test_a_damaged_checkpoint_is_said_and_an_older_one_remains(tmp_path):
+    fit(20, run_dir=tmp_path, checkpoint_every=10)
+    for file in (tmp_path / "checkpoints" / "20").rglob("*"):
+        if file.is_file() and file.stat().st_size > 200:
+            blob = bytearray(file.read_bytes())
+            blob[len(blob) // 2] ^= 0xFF
+            file.write_bytes(blob)
+    with pytest.raises(ValueError, match="got a damaged one; delete that folder to go on from update 10"):
+        fit(30, run_dir=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    fit(5, run_dir=tmp_path)
+    with pytest.raises(ValueError, match="expected a checkpoint of this model and objective"):
+        fit(10, CHAIN, run_dir=tmp_path, resume=True)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(tmp_path, monkeypatch):
+    fit(10, run_dir=tmp_path)
+
+    def full(self, *args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("orbax.checkpoint.CheckpointManager.save", full)
+    with pytest.raises(ValueError, match="No space left on device'; free space there and resume from update 10"):
+        fit(20, run_dir=tmp_path, resume=True)
+    monkeypatch.undo()
+    assert fit(20, run_dir=tmp_path, resume=True).step == 20
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"data": np.zeros((0, 2), np.float32)}, "expected at least one row"),
+        ({"data": np.full((8, 2), np.nan, np.float32)}, "expected finite numbers, got nan"),
+        ({"data": np.zeros((20, 2), int)}, "expected floats, got int64"),
+        ({"data": np.zeros((20, 3), np.float32)}, r"expected rows of shape \(2,\)"),
+        ({"data": (np.zeros((20, 2), np.float32), np.zeros(19))}, r"same number of rows in all data, got \[20, 19\]"),
+        ({"batch_size": 65}, "batch_size between 1 and the 64 rows of data, got 65"),
+        ({"steps": 0}, "expected steps >= 1"),
+        ({"ema": 1.0}, r"expected ema in \[0, 1\)"),
+        ({"resume": True}, "expected a run_dir to resume from"),
+        ({"energy": lambda x: jnp.sum(x**2)}, "expected an energy with parameters to train"),
+        ({"energy": eqx.nn.Linear(2, 3, key=jax.random.key(0)), "objective": CHAIN}, "to return a scalar"),
+    ],
+)
+def test_bad_input_gets_one_sentence(change, sentence):
+    settings = {"energy": start(), "data": DATA, "objective": MeanEnergy(), "optimizer": ADAM, "steps": 2, "batch_size": 4}
+    with pytest.raises(ValueError, match=sentence):
+        tw.fit(**{**settings, "key": jax.random.key(0), **change})
+
+
+def test_a_used_folder_and_an_empty_one_are_told_apart(tmp_path):
+    fit(3, run_dir=tmp_path)
+    with pytest.raises(ValueError, match="expected a new run folder"):
+        fit(3, run_dir=tmp_path)
+    with pytest.raises(ValueError, match="expected a checkpoint in"):
+        fit(3, run_dir=tmp_path / "none", resume=True)
+
+
+def test_old_style_keys_work():
+    assert fit(2, key=jax.random.PRNGKey(1)).step == 2
+    assert np.array_equal(fit(2, key=jax.random.PRNGKey(1)).history["loss"], fit(2).history["loss"])
+
+
+def test_the_update_donates_its_buffers():
+    energy = start()
+    training = loop._begin(energy, jnp.asarray(DATA[:4]), MeanEnergy(), ADAM, None, jax.random.key(0))
+    held = (MeanEnergy(), ADAM, jax.random.key(0), jnp.asarray(0), jnp.asarray(0.0), jnp.asarray(DATA[:4]))
+    loop._update(held, training)
+    assert training.energy.centre.is_deleted()
