@@ -48,13 +48,7 @@ def langevin(batch: int, steps: int, compiled: bool, layout: str):
     return run
 
 
-def weights(_: Tensor) -> dict:
-    """Both sides must hold the same number of weights, or they are not the same model."""
-    return {"weights": WEIGHTS}
-
-
-WEIGHTS = sum(parameter.numel() for parameter in model_a().parameters())
-
 if __name__ == "__main__":
     torch.manual_seed(0)
-    serve(langevin, ("torch",), weights)
+    # both sides must hold the same number of weights, or they are not the same model
+    serve(langevin, ("torch",), weights=sum(parameter.numel() for parameter in model_a().parameters()))

@@ -14,14 +14,21 @@ from typing import Any, TextIO
 import torch
 
 
-def serve(build: Callable[..., Callable[[], Any]], packages: tuple[str, ...], describe: Callable[[Any], dict]) -> None:
-    """Time what ``build(**case)`` returns, as often as asked; ``describe`` adds facts about the last result.
+def serve(
+    build: Callable[..., Callable[[], Any]],
+    packages: tuple[str, ...],
+    describe: Callable[[Any], dict] = lambda result: {},
+    **facts: Any,
+) -> None:
+    """Time what ``build(**case)`` returns, as often as asked; ``describe`` adds what is to be known of the last result.
 
-    A case is built once and kept, as its compilation and its first call are no part of any timing.
+    The first line says which versions of ``packages`` are installed, and the ``facts`` given here. A case is built once
+    and kept, as its compilation and its first call are no part of any timing.
     """
     answers = _answers()
     torch.set_num_threads(os.cpu_count() or 1)
-    _say(answers, {"versions": {name: version(name) for name in packages}, "threads": torch.get_num_threads()})
+    versions = {name: version(name) for name in packages}
+    _say(answers, {"versions": versions, "threads": torch.get_num_threads(), **facts})
     built: dict[str, Callable[[], Any]] = {}
     for line in sys.stdin:
         request = json.loads(line)

@@ -80,12 +80,13 @@ class HasSampler(Energy):
 
 
 class HasConditionals(Energy):
-    """An energy whose full conditionals can be drawn from: what Gibbs sampling needs."""
+    """An energy whose full conditionals can be drawn from: what Gibbs sampling needs.
 
-    @property
-    @abc.abstractmethod
-    def blocks(self) -> Array:
-        """Boolean ``(blocks, *event)``: groups of coordinates independent of each other given the rest, covering all."""
+    ``blocks`` is boolean ``(blocks, *event)``: groups of coordinates independent of each other given the rest, which
+    together cover every coordinate.
+    """
+
+    blocks: eqx.AbstractVar[Array]
 
     @abc.abstractmethod
     def resample(self, key: PRNGKeyArray, x: Array, block: Array) -> Array:
@@ -137,6 +138,14 @@ class Kernel(eqx.Module):
     @abc.abstractmethod
     def step(self, key: PRNGKeyArray, energy: Any, state: State) -> tuple[State, Info]:
         """All chains one step on."""
+
+
+class ConditionalKernel(Kernel):
+    """A kernel on a model of ``(x, c)``, which it runs at conditions of its own choosing."""
+
+    @abc.abstractmethod
+    def at_start(self, model: Any) -> Any:
+        """The model at the condition of the first step: a function of one point."""
 
 
 class Step(NamedTuple):

@@ -160,9 +160,20 @@ def test_a_run_folder_is_not_written_over(thalweg, trained):
     assert snapshot(trained) == before
 
 
-def test_what_is_refused_before_the_first_update_leaves_no_folder(thalweg, tmp_path):
-    assert "batch_size" in thalweg("train", "tiny.toml", "--set", "train.batch_size=1000").refusal
-    assert list((tmp_path / "runs").iterdir()) == []
+def test_a_fresh_run_replaces_an_old_one_and_nothing_else(thalweg, trained, no_report):
+    (trained / "notes.txt").write_text("mine")
+    refused = thalweg("train", "tiny.toml", "--run-dir", trained, "--fresh", "--set", "train.batch_size=0")
+    assert "batch_size" in refused.refusal and arrays(trained)[0] == 12
+    assert thalweg("train", "tiny.toml", "--run-dir", trained, "--fresh", "--set", "train.steps=3").code == 0
+    assert arrays(trained)[0] == 3
+    assert (trained / "notes.txt").read_text() == "mine"
+    assert "--run-dir" in thalweg("train", "tiny.toml", "--fresh").refusal
+
+
+@pytest.mark.parametrize("assignment", ["train.batch_size=1000", "objective.start.size=5", "train.ema=1.5"])
+def test_what_is_refused_leaves_no_folder(thalweg, tmp_path, assignment):
+    assert "expected" in thalweg("train", "tiny.toml", "--set", assignment).refusal
+    assert not (tmp_path / "runs").exists()
 
 
 def test_runs_are_numbered(tmp_path):

@@ -69,7 +69,7 @@ def test_every_start_learns_the_mean_of_a_gaussian(key, start):
     }
     data = TRUTH.sample(key, (2000,))
     energy = tw.energies.Gaussian(jnp.zeros(2), jnp.array([[1.5, 0.4], [0.4, 0.8]]))
-    objective = tw.objectives.MaximumLikelihood(tw.samplers.HMC(0.5, steps=4), steps=5, start=starts[start])
+    objective = tw.objectives.MaximumLikelihood(tw.samplers.HMC(0.3, steps=5), steps=10, start=starts[start])
     optimizer = optax.adam(optax.cosine_decay_schedule(0.05, 300))
     run = tw.fit(energy, data, objective, optimizer=optimizer, steps=300, batch_size=200, key=key)
     assert jnp.allclose(run.energy.mean, jnp.mean(data, axis=0), atol=0.2)

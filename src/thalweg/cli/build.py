@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -55,6 +56,9 @@ class Rules(NamedTuple):
 def rules(config: Mapping[str, Any]) -> Rules:
     """The objective, the optimiser and the way to sample: constructors refuse here what no type can."""
     sample = config["sample"]
+    if _has_preset(config["energy"]):
+        # its shape is known without the data, and tracing its constructor costs nothing
+        jax.eval_shape(lambda key: eqx.filter(_energy(config["energy"], (), key), eqx.is_array), jax.random.key(0))
     return Rules(
         _made("objective", config["objective"], OBJECTIVES),
         _optimizer(config["optimizer"], config["train"]["steps"]),
@@ -68,8 +72,17 @@ def build(config: Mapping[str, Any]) -> Parts:
     made = rules(config)
     energy_key, train_key, sample_key = jax.random.split(jax.random.key(config["seed"]), 3)
     dataset = _dataset(config["data"])
-    energy = _made("energy", config["energy"], ENERGIES, key=energy_key, shape=dataset.x_train.shape[1:])
+    energy = _energy(config["energy"], dataset.x_train.shape[1:], energy_key)
     return Parts(dataset, energy, *made, train_key, sample_key)
+
+
+def _has_preset(config: Mapping[str, Any]) -> bool:
+    return config.get("preset", NONE) != NONE
+
+
+def _energy(config: Mapping[str, Any], shape: tuple[int, ...], key: PRNGKeyArray) -> Any:
+    """The energy on the data's shape; a preset has its own, which `fit` compares with the data's."""
+    return _made("energy", config, ENERGIES, key=key, **({} if _has_preset(config) else {"shape": shape}))
 
 
 def _made(where: str, config: Mapping[str, Any], table: Table, **given: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,16 @@ def new_folder(parent: Path, name: str) -> Path:
             raise ValueError(
                 f"{parent}: expected to make a run folder there, got '{problem.strerror}'; choose one with --run-dir"
             ) from problem
+
+
+def remove_run(folder: Path) -> None:
+    """Remove what a run has written to its folder, and nothing else that lies there."""
+    if not (folder / "config.toml").exists():
+        return
+    for name in ("checkpoints", "samples"):
+        shutil.rmtree(folder / name, ignore_errors=not (folder / name).exists())
+    for path in (
+        *folder.glob("config*.toml"),
+        *(folder / name for name in ("metrics.jsonl", "results.json", "report.html")),
+    ):
+        path.unlink(missing_ok=True)

@@ -64,6 +64,7 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run from its newest checkpoint.")
     ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace the run that is already in --run-dir.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the complete configuration, as a TOML file.")
     ] = False,
@@ -85,13 +86,15 @@ def train(
     from thalweg.cli import toml
 
     if config is None and resume is None:
-        if assignments or run_dir is not None or dry_run:
+        if assignments or run_dir is not None or fresh or dry_run:
             raise ValueError("expected a preset or a TOML file to train, got none; `thalweg train` lists the presets")
         rows = [(name, toml.about(text)) for name, text in toml.presets().items()]
         _table(("preset", "what it trains"), rows)
         return
-    if resume is not None and (config is not None or run_dir is not None):
+    if resume is not None and (config is not None or run_dir is not None or fresh):
         raise ValueError("--resume: expected nothing but a run to go on with, got more; its folder says the rest")
+    if fresh and run_dir is None:
+        raise ValueError("--fresh: expected --run-dir with the run to replace, got none; without it every run is new")
     given = {} if config is None else toml.find(config)
     with working("starting"):
         from thalweg.cli import runs
@@ -107,7 +110,7 @@ def train(
     if resume is not None:
         folder = runs.resume(settings, resume)
     else:
-        folder = runs.train(settings, Path(str(config)).stem, run_dir)
+        folder = runs.train(settings, Path(str(config)).stem, run_dir, fresh)
     _told(folder)
 
 

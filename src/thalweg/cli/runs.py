@@ -5,19 +5,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from thalweg.cli import toml
 from thalweg.cli.build import Parts, build, train_arguments
 from thalweg.cli.config import complete
 from thalweg.cli.console import bar, did_you_mean, say, working
-from thalweg.cli.files import new_folder, read_json, write_json, write_npz
+from thalweg.cli.files import new_folder, read_json, remove_run, write_json, write_npz
 from thalweg.cli.sampling import draw, energies
 from thalweg.evaluate.images import class_scores
 from thalweg.report import write_report
 from thalweg.report.files import write_whole
 from thalweg.train import DivergedError, Run, every, fit
 from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.loop import _check as check
 from thalweg.train.restore import load
 
 _ROWS = 2000  # as many rows of data get an energy in the samples' file
@@ -33,29 +36,25 @@ def configuration(folder: Path) -> dict[str, Any]:
     return complete(toml.read(path))
 
 
-def train(config: Mapping[str, Any], name: str, folder: Path | None = None) -> Path:
+def train(config: Mapping[str, Any], name: str, folder: Path | None = None, fresh: bool = False) -> Path:
     """Train what a completed configuration describes in a new folder, then sample, evaluate and report.
 
-    Without a ``folder`` it is ``runs/name-number``; the folder is returned.
+    Without a ``folder`` it is ``runs/name-number``; the folder is returned. A run that is already there is removed if
+    asked for a ``fresh`` one, else it is in the way.
     """
     parts = build(config)
+    _refuse_early(config, parts)
     if folder is None:
         folder = new_folder(Path("runs"), name)
+    elif fresh:
+        remove_run(folder)
     elif any((folder / each).exists() for each in ("config.toml", "checkpoints")):
         raise ValueError(
             f"{folder}: expected a new run folder, got one with a run in it; "
-            f"go on with `thalweg train --resume {folder}`, or choose another --run-dir"
+            f"go on with `thalweg train --resume {folder}`, replace it with --fresh, or choose another --run-dir"
         )
     write_whole(folder / "config.toml", toml.write(config).encode())
-    try:
-        run = _fit(config, folder, parts, resume=False)
-    except ValueError:
-        if [each.name for each in folder.iterdir()] == ["config.toml"]:
-            # refused before the first update: nothing here is a run
-            (folder / "config.toml").unlink()
-            folder.rmdir()
-        raise
-    return _finish(config, folder, parts, run)
+    return _finish(config, folder, parts, _fit(config, folder, parts, resume=False))
 
 
 def resume(config: Mapping[str, Any], folder: Path) -> Path:
@@ -88,6 +87,15 @@ def report(folder: Path) -> Path:
     configuration(folder)
     with working("writing the report"):
         return write_report(folder)
+
+
+def _refuse_early(config: Mapping[str, Any], parts: Parts) -> None:
+    """What `fit` would refuse, refused before a folder is made or an old run removed."""
+    arguments = train_arguments(config)
+    steps, size, ema = (arguments[name] for name in ("steps", "batch_size", "ema"))
+    check(parts.energy, parts.dataset.x_train, steps, size, ema, False, None)
+    batch = jnp.asarray(parts.dataset.x_train[:size])
+    eqx.filter_eval_shape(parts.objective.init, parts.train_key, parts.energy, batch)
 
 
 def _restored(config: Mapping[str, Any], folder: Path, parts: Parts) -> Run:

@@ -17,7 +17,7 @@ from thalweg.train import fit
 
 Table = Mapping[str, Callable[..., Any]]
 
-ENERGIES: Table = {"ConvNet": energies.ConvNet, "MLP": energies.MLP}
+ENERGIES: Table = {"ConvNet": energies.ConvNet, "MLP": energies.MLP, "ResNet": energies.ResNet}
 OBJECTIVES: Table = {"MaximumLikelihood": objectives.MaximumLikelihood}
 KERNELS: Table = {
     "HMC": samplers.HMC,

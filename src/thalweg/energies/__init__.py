@@ -3,9 +3,12 @@
 from thalweg.energies.analytic import Banana, DoubleWell, Funnel, Gaussian, GaussianMixture, two_bumps
 from thalweg.energies.compose import clamp, tempered
 from thalweg.energies.lattice import GaussianField, Graph, Grid, Ising, Potts
+from thalweg.energies.neural import MLP, ConvNet, ResNet
 
 __all__ = [
+    "MLP",
     "Banana",
+    "ConvNet",
     "DoubleWell",
     "Funnel",
     "Gaussian",
@@ -15,6 +18,7 @@ __all__ = [
     "Grid",
     "Ising",
     "Potts",
+    "ResNet",
     "clamp",
     "tempered",
     "two_bumps",

@@ -27,7 +27,7 @@ class Coupling(eqx.Module):
         """Boolean ``(colours, sites)``: groups of sites no two of which are tied."""
 
 
-class Dense(Coupling):
+class Matrix(Coupling):
     """A full matrix."""
 
     weights: Array
@@ -137,7 +137,7 @@ def colour(sites: int, edges: np.ndarray) -> np.ndarray:
 
 
 def _coupling(value: Any) -> Coupling:
-    return value if isinstance(value, Coupling) else Dense(value)
+    return value if isinstance(value, Coupling) else Matrix(value)
 
 
 class Ising(HasConditionals):

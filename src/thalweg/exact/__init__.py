@@ -95,7 +95,8 @@ def log_z(
     energy, known = _ready(energy, space, bounds, points, tolerance)
     if isinstance(known, Finite):
         return enumeration.log_z(energy, known)
-    return quadrature.log_z(energy, known, quadrature.plan(known, bounds, points, tolerance))
+    how = quadrature.plan(known, bounds, points, tolerance)
+    return quadrature.log_z(energy, known, quadrature.lay(energy, None, known, how))
 
 
 def expectation(
@@ -121,7 +122,8 @@ def expectation(
     energy, known = _ready(energy, space, bounds, points, tolerance)
     if isinstance(known, Finite):
         return enumeration.expectation(energy, f, known)
-    return quadrature.expectation(energy, f, known, quadrature.plan(known, bounds, points, tolerance))
+    laid = quadrature.lay(energy, f, known, quadrature.plan(known, bounds, points, tolerance))
+    return quadrature.average(energy, f, known, laid.low, laid.high)
 
 
 class _Centred(eqx.Module):
@@ -164,6 +166,16 @@ def moments(
     return Moments(mean, quadrature.average(energy, _Centred(mean), known, laid.low, laid.high))
 
 
+def _mean_and_log_z(
+    energy: Energy, f: Callable, space: Space, bounds: Any, points: int | None, tolerance: float
+) -> tuple[Array, Array]:
+    """``(E_p[f], log Z)`` of a scalar ``f``, from one mesh."""
+    if isinstance(space, Finite):
+        return enumeration.expectation(energy, f, space), enumeration.log_z(energy, space)
+    laid = quadrature.lay(energy, f, space, quadrature.plan(space, bounds, points, tolerance))
+    return quadrature.average(energy, f, space, laid.low, laid.high), quadrature.log_z(energy, space, laid)
+
+
 def entropy(
     energy: Callable[[Array], Array],
     space: Space | None = None,
@@ -180,8 +192,8 @@ def entropy(
     3.0
     """
     energy, known = _ready(energy, space, bounds, points, tolerance)
-    options = {"bounds": bounds, "points": points, "tolerance": tolerance}
-    return expectation(energy, energy, known, **options) + log_z(energy, known, **options)
+    mean_energy, own_log_z = _mean_and_log_z(energy, energy, known, bounds, points, tolerance)
+    return mean_energy + own_log_z
 
 
 class _Excess(eqx.Module):
@@ -217,6 +229,5 @@ def kl(
     q, other = _ready(q, space, bounds, points, tolerance)
     if known != other:
         raise ValueError(f"expected two energies on one space, got {known} and {other}; compare like with like")
-    options = {"bounds": bounds, "points": points, "tolerance": tolerance}
-    excess = expectation(p, _Excess(p, q), known, **options)
-    return excess + log_z(q, known, **options) - log_z(p, known, **options)
+    excess, own_log_z = _mean_and_log_z(p, _Excess(p, q), known, bounds, points, tolerance)
+    return excess + log_z(q, known, bounds=bounds, points=points, tolerance=tolerance) - own_log_z

@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 
 from thalweg.core import Energy, Space
 from thalweg.exact import mesh, streaming
+from thalweg.exact.survey import NODES, nodes_of
 from thalweg.spaces import Interval, Positive, Real
 
 MOST_DIMENSIONS = 3
@@ -45,8 +46,8 @@ def plan(space: Space, bounds: Any, points: int | None, tolerance: float) -> Pla
             "estimate by sampling instead"
         )
     points = POINTS[dimensions] if points is None else points
-    if points < mesh.NODES**dimensions:
-        raise ValueError(f"expected points >= {mesh.NODES**dimensions} in {dimensions} dimensions, got {points}; raise it")
+    if points < NODES**dimensions:
+        raise ValueError(f"expected points >= {NODES**dimensions} in {dimensions} dimensions, got {points}; raise it")
     if not 0 < tolerance < 1:
         raise ValueError(f"expected a tolerance between 0 and 1, got {tolerance}; the default is 1e-6")
     if isinstance(space, Interval):
@@ -95,7 +96,7 @@ def lay(energy: Energy, f: Callable | None, space: Space, how: Plan) -> Mesh:
         )
     numbers = 1 if f is None else streaming.output_size(f, space)
     dimensions = low.shape[1]
-    count = max(1, min(_BLOCK_NODES, _BLOCK_NUMBERS // numbers) // mesh.NODES**dimensions)
+    count = max(1, min(_BLOCK_NODES, _BLOCK_NUMBERS // numbers) // NODES**dimensions)
     # a power of two of blocks, so that meshes of nearly one size share one compiled sum; the rest are boxes without
     # volume, at a point where the energy is known to be harmless
     blocks = 2 ** math.ceil(math.log2(math.ceil(len(low) / count)))
@@ -106,7 +107,7 @@ def lay(energy: Energy, f: Callable | None, space: Space, how: Plan) -> Mesh:
 
 def _block(energy: Energy, space: Space) -> streaming.Block:
     def block(entry):
-        points, log_weights = mesh.nodes_of(space, *entry)
+        points, log_weights = nodes_of(space, *entry)
         points = points.reshape(-1, *space.shape)
         log_p = jax.vmap(lambda x: streaming.log_density(energy, x))(points)
         return points, log_p + log_weights.reshape(-1)
@@ -119,19 +120,13 @@ def _log_z(energy: Energy, space: Space, low: Array, high: Array) -> Array:
     return streaming.log_sum(_block(energy, space), (low, high))
 
 
+def log_z(energy: Energy, space: Space, laid: Mesh) -> Array:
+    """``log ∫ exp(-E(x)) dx`` over a mesh."""
+    known = laid.log_z
+    return _log_z(energy, space, laid.low, laid.high) if known is None else jnp.asarray(known, jnp.result_type(float))
+
+
 @eqx.filter_jit
 def average(energy: Energy, f: Callable[[Array], PyTree], space: Space, low: Array, high: Array) -> PyTree:
-    """``∫ p f`` over the boxes of a mesh."""
+    """``∫ p(x) f(x) dx`` over the boxes of a mesh."""
     return streaming.average(_block(energy, space), (low, high), f)
-
-
-def log_z(energy: Energy, space: Space, how: Plan) -> Array:
-    """``log ∫ exp(-E(x)) dx``."""
-    laid = lay(energy, None, space, how)
-    return _log_z(energy, space, laid.low, laid.high) if laid.log_z is None else jnp.asarray(laid.log_z, jnp.result_type(float))
-
-
-def expectation(energy: Energy, f: Callable[[Array], PyTree], space: Space, how: Plan) -> PyTree:
-    """``∫ p(x) f(x) dx``."""
-    laid = lay(energy, f, space, how)
-    return average(energy, f, space, laid.low, laid.high)

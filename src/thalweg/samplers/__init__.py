@@ -1,26 +1,47 @@
-"""Samplers: the chain loop, kernels, and chain starts."""
+"""Samplers: the chain loop, kernels, direct samplers, and chain starts."""
 
+from thalweg.samplers.adapt import WarmedUp, warm_up
+from thalweg.samplers.annealing import AnnealedLangevin, SimulatedAnnealing
+from thalweg.samplers.direct import inversion, rejection
+from thalweg.samplers.discrete import GibbsWithGradients
+from thalweg.samplers.gibbs import Gibbs
 from thalweg.samplers.hamiltonian import HMC, NUTS
-from thalweg.samplers.langevin import MALA, Langevin
+from thalweg.samplers.langevin import MALA, GradientDescent, Langevin, UnderdampedLangevin
 from thalweg.samplers.lift import per_chain
-from thalweg.samplers.metropolis import RandomWalk
+from thalweg.samplers.metropolis import Independence, MetropolisHastings, Proposal, RandomWalk
 from thalweg.samplers.run import Chains, advance, sample
 from thalweg.samplers.starts import ReplayBuffer, Start, from_data, from_noise, persistent, uniform_noise
+from thalweg.samplers.tempering import ParallelTempering, tune_ladder
 
 __all__ = [
     "HMC",
     "MALA",
     "NUTS",
+    "AnnealedLangevin",
     "Chains",
+    "Gibbs",
+    "GibbsWithGradients",
+    "GradientDescent",
+    "Independence",
     "Langevin",
+    "MetropolisHastings",
+    "ParallelTempering",
+    "Proposal",
     "RandomWalk",
     "ReplayBuffer",
+    "SimulatedAnnealing",
     "Start",
+    "UnderdampedLangevin",
+    "WarmedUp",
     "advance",
     "from_data",
     "from_noise",
+    "inversion",
     "per_chain",
     "persistent",
+    "rejection",
     "sample",
+    "tune_ladder",
     "uniform_noise",
+    "warm_up",
 ]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Info, Kernel, State, as_model, positive, score
+from thalweg.core import Info, Kernel, State, as_model, is_concrete, positive, score
 from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state
 from thalweg.spaces import require_gradient
 
@@ -103,6 +103,88 @@ class MALA(LiftedKernel):
         new, told = blackjax_step(step, blackjax.mcmc.mala.MALAState, key, energy, state, self.step_size / 2)
         # the acceptance probability is exactly 0 where the proposal's energy is not finite, or hopelessly high
         return new, Info(told.acceptance_rate, norm(state.gradient), told.acceptance_rate == 0)
+
+
+class Moving(State):
+    """Chains with a velocity."""
+
+    x: Array
+    velocity: Array
+
+
+class UnderdampedLangevin(Kernel):
+    r"""Langevin dynamics with momentum, ``dx = v dt``, ``dv = -∇E(x) dt - γ v dt + √(2γ) dW``, by the BAOAB splitting:
+    half a kick, half a drift, the exact Ornstein-Uhlenbeck step of v, half a drift, half a kick.
+
+    No accept step: its bias is of second order in the step size (on a Gaussian the positions have none at all). Takes
+    an energy or a score network. Reference: Leimkuhler and Matthews (2013), Appl. Math. Res. Express.
+
+    Args:
+        step_size: h > 0, a time step.
+        friction: γ > 0.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> kernel = tw.samplers.UnderdampedLangevin(0.3)
+    >>> chains = tw.sample(tw.energies.Banana(), kernel, jnp.zeros((8, 2)), key=jax.random.key(0), draws=10)
+    >>> chains.draws.shape
+    (8, 10, 2)
+    """
+
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    friction: Array = eqx.field(converter=lambda value: positive("friction", value), default=1.0)
+
+    def init(self, energy: Any, x: Array) -> Moving:
+        require_gradient("UnderdampedLangevin", as_model(energy).space, x)
+        # a velocity at rest is drawn to its own law by the first steps
+        return Moving(x, jnp.zeros_like(x))
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: Moving) -> tuple[Moving, Info]:
+        half = self.step_size / 2
+        force = jax.vmap(lambda point: score(energy, point))
+        velocity = state.velocity + half * force(state.x)
+        x = state.x + half * velocity
+        keep = jnp.exp(-self.friction * self.step_size)
+        noise = jax.random.normal(key, x.shape, x.dtype)
+        velocity = keep * velocity + jnp.sqrt(1 - keep**2) * noise
+        x = x + half * velocity
+        last = force(x)
+        return Moving(x, velocity + half * last), Info(gradient_norm=jax.vmap(norm)(last))
+
+
+class GradientDescent(Kernel):
+    r"""Downhill: ``v ← m v - (τ/2)∇E(x)``, ``x ← x + v``; Langevin without its noise, with momentum m.
+
+    An optimiser in the form of a kernel: it finds modes and samples nothing.
+
+    Args:
+        step_size: τ > 0, in Langevin's convention.
+        momentum: m in [0, 1).
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> kernel = tw.samplers.GradientDescent(0.2, momentum=0.5)
+    >>> chains = tw.sample(lambda x: jnp.sum((x - 3) ** 2), kernel, jnp.zeros((1, 1)), key=jax.random.key(0), draws=1, burn_in=99)
+    >>> bool(abs(chains.draws[0, 0, 0] - 3) < 1e-4)
+    True
+    """
+
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    momentum: Array = eqx.field(converter=lambda value: _momentum(value), default=0.0)
+
+    def init(self, energy: Any, x: Array) -> Moving:
+        require_gradient("GradientDescent", as_model(energy).space, x)
+        return Moving(x, jnp.zeros_like(x))
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: Moving) -> tuple[Moving, Info]:
+        downhill = jax.vmap(lambda point: score(energy, point))(state.x)
+        velocity = self.momentum * state.velocity + 0.5 * self.step_size * downhill
+        return Moving(state.x + velocity, velocity), Info(gradient_norm=jax.vmap(norm)(downhill))
+
+
+def _momentum(value: Any) -> Array:
+    array = jnp.asarray(value, float)
+    if is_concrete(array) and not 0 <= float(array) < 1:
+        raise ValueError(f"expected momentum in [0, 1), got {value}; 0.9 is usual")
+    return array
 
 
 def norm(gradient: Array) -> Array:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Info, Kernel, ScoreNetwork, State, as_model
+from thalweg.core import ConditionalKernel, Energy, Info, Kernel, ScoreNetwork, State, as_model
+from thalweg.energies.compose import Clamped
 from thalweg.samplers.diagnostics import Summary, summarise
 from thalweg.spaces import Continuous
 
@@ -149,12 +150,16 @@ def sample(
             raise ValueError(f"expected {name} to be a whole number >= {least}, got {value!r}; give for example {least}")
     model = as_model(energy)
     x = _check_init(model, init)
+    if isinstance(model, Clamped) and x.shape[1:] == model.values.shape:
+        x = jax.vmap(model.reduce)(x)
     run = _run_with_bar if progress else _run
     if progress or burn_in + draws * thin > 10_000:
         # a long run looks at its starts before, a short one has them looked at on the way: the look is a call of its own
-        _check_start(np.asarray(_fine(model, x)), x, model)
+        _check_start(np.asarray(_fine(_seen(kernel, model), x)), x, model)
     kept, totals, fine = run(key, kernel, model, x, int(burn_in), int(draws), int(thin))
     _check_start(np.asarray(fine), x, model)
+    if isinstance(model, Clamped):
+        kept = jax.vmap(jax.vmap(model.complete))(kept)
     return Chains(kept, averaged(totals, draws * thin))
 
 
@@ -165,9 +170,12 @@ def _check_init(model: Energy | ScoreNetwork, init: Array) -> Array:
         raise ValueError("expected init of shape (chains, *event), got a scalar; add a leading axis of chains: init[None]")
     if x.shape[0] == 0:
         raise ValueError("expected at least one chain in init, got none; give an array of shape (chains, *event)")
-    if space is not None and x.shape[1:] != space.shape:
+    shapes = [] if space is None else [space.shape]
+    if isinstance(model, Clamped):
+        shapes.insert(0, model.values.shape)  # full points are taken too, and their free part is used
+    if shapes and x.shape[1:] not in shapes:
         raise ValueError(
-            f"expected init of shape (chains, {', '.join(map(str, space.shape))}), got {x.shape}; "
+            f"expected init of shape (chains, {', '.join(map(str, shapes[0]))}), got {x.shape}; "
             "the leading axis is the chains, the others are one point's"
         )
     if isinstance(space, Continuous) and not jnp.issubdtype(x.dtype, jnp.floating):
@@ -201,6 +209,11 @@ def check_scalar(model: Any, x: Array) -> None:
         )
 
 
+def _seen(kernel: Kernel, model: Any) -> Any:
+    """The model as a function of one point."""
+    return kernel.at_start(model) if isinstance(kernel, ConditionalKernel) else model
+
+
 @eqx.filter_jit
 def _fine(model: Any, x: Array) -> Array:
     check_scalar(model, x)
@@ -231,7 +244,7 @@ def _keys(key, draws):
 
 @eqx.filter_jit
 def _run(key, kernel, model, x, burn_in, draws, thin):
-    fine = _fine(model, x)
+    fine = _fine(_seen(kernel, model), x)
     key_burn, keys = _keys(key, draws)
     state, _ = advance(key_burn, kernel, model, kernel.init(model, x), burn_in)
     _, kept, totals = _keep(keys, kernel, model, state, thin)
@@ -254,7 +267,7 @@ def _run_with_bar(key, kernel, model, x, burn_in, draws, thin):
     from rich.progress import Progress
 
     key_burn, keys = _keys(key, draws)
-    state, fine = _init_piece(kernel, model, x), _fine(model, x)
+    state, fine = _init_piece(kernel, model, x), _fine(_seen(kernel, model), x)
     kept, totals = [], None
     with Progress(transient=True) as bar:
         task = bar.add_task(f"{state.x.shape[0]} chains", total=burn_in + draws * thin)

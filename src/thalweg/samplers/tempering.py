@@ -10,8 +10,10 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Info, Kernel, State, is_concrete
 from thalweg.energies.compose import tempered
+from thalweg.samplers.langevin import Position
 from thalweg.samplers.lift import GradientState, require_energy
 from thalweg.samplers.metropolis import EnergyState
+from thalweg.samplers.run import sample
 
 
 class Rungs(State):
@@ -91,19 +93,72 @@ class ParallelTempering(Kernel):
         return jax.vmap(jax.vmap(energy))(inner.x)
 
     def _exchanged(self, energy: Any, inner: Any, source: Array) -> Any:
-        """The rungs after the swaps; what a state carries of the energy is carried along at the new temperature."""
+        """The rungs after the swaps; what a state carries of the energy is carried along to the new temperature."""
 
         def take(leaf):
-            index = source.reshape(*source.shape, *[1] * (leaf.ndim - 2))
-            return jnp.take_along_axis(leaf, index, axis=0)
+            return jnp.take_along_axis(leaf, source.reshape(*source.shape, *[1] * (leaf.ndim - 2)), axis=0)
 
-        if not isinstance(inner, (EnergyState, GradientState)):
-            x = take(inner.x)
-            return jax.vmap(lambda t, points: self.kernel.init(tempered(energy, t), points))(self.temperatures, x)
         factor = self.temperatures[source] / self.temperatures[:, None]
-        taken = jax.tree.map(take, inner)
-        taken = eqx.tree_at(lambda s: s.energy, taken, taken.energy * factor)
-        if isinstance(inner, GradientState):
-            spread = factor.reshape(*factor.shape, *[1] * (taken.gradient.ndim - 2))
-            taken = eqx.tree_at(lambda s: s.gradient, taken, taken.gradient * spread)
-        return taken
+        at = lambda temperature, state, factor: carried(self.kernel, tempered(energy, temperature), state, factor)
+        return jax.vmap(at)(self.temperatures, jax.tree.map(take, inner), factor)
+
+
+def carried(kernel: Kernel, energy: Any, state: Any, factor: Array) -> Any:
+    """The state of a kernel whose energy was multiplied by ``factor`` (one number, or one per chain).
+
+    Energies and gradients that a state carries are multiplied too; a state of another kind is made anew on ``energy``.
+    """
+    if not isinstance(state, (EnergyState, GradientState)):
+        return state if isinstance(state, Position) else kernel.init(energy, state.x)
+    state = eqx.tree_at(lambda s: s.energy, state, state.energy * factor)
+    if isinstance(state, GradientState):
+        spread = jnp.broadcast_to(factor, state.energy.shape)
+        spread = spread.reshape(*spread.shape, *[1] * (state.gradient.ndim - 1))
+        state = eqx.tree_at(lambda s: s.gradient, state, state.gradient * spread)
+    return state
+
+
+def tune_ladder(
+    kernel: Kernel,
+    energy: Any,
+    init: Array,
+    *,
+    key: PRNGKeyArray,
+    hottest: float,
+    rungs: int,
+    steps: int = 200,
+    rounds: int = 5,
+) -> ParallelTempering:
+    """`ParallelTempering` with temperatures from 1 to ``hottest`` spread so that neighbours swap equally often.
+
+    Each round runs a pilot of ``steps`` steps and moves the rungs so that the rejection rates between them become
+    equal (the barrier between two temperatures is nearly the sum of the rejections along the way); with enough rungs
+    any target rate is reached: the rate is about ``1 - barrier/(rungs - 1)``. Reference: Syed et al. (2022).
+
+    Args:
+        kernel: the inner kernel.
+        energy: any energy.
+        init: where the pilots start, ``(chains, *event)``.
+        hottest: the last temperature.
+        rungs: how many temperatures, at least 2.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> well, init = tw.energies.DoubleWell(8.0), jnp.ones((64, 2))
+    >>> tuned = tw.samplers.tune_ladder(tw.samplers.MALA(0.05), well, init, key=jax.random.key(0), hottest=20.0, rungs=5)
+    >>> rates = tw.sample(well, tuned, init, key=jax.random.key(1), draws=200, burn_in=100).stats["swap_rate"]
+    >>> bool(rates.max() - rates.min() < 0.2)
+    True
+    """
+    if rungs < 2 or not hottest > 1:
+        raise ValueError(f"expected rungs >= 2 and hottest > 1, got {rungs} and {hottest}; give for example 6 and 20")
+    temperatures = np.geomspace(1.0, hottest, rungs)
+    for key_round in jax.random.split(key, rounds):
+        tempering = ParallelTempering(kernel, temperatures)
+        chains = sample(energy, tempering, init, key=key_round, draws=1, burn_in=steps // 2, thin=steps)
+        rejected = np.maximum(1 - np.asarray(chains.stats["swap_rate"]), 1e-3)
+        barrier = np.concatenate([[0.0], np.cumsum(rejected)])
+        even = np.linspace(0, barrier[-1], rungs)
+        # in 1/T the rejection rate per unit is smooth, so that is where the rungs are moved
+        betas = np.interp(even, barrier, 1 / temperatures)
+        temperatures = 1 / np.concatenate([[1.0], betas[1:-1], [1 / hottest]])
+    return ParallelTempering(kernel, temperatures)

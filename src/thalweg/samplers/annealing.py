@@ -1,0 +1,138 @@
+"""Kernels that change their target as they go: annealed Langevin over noise levels, simulated annealing."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg.core import ConditionalKernel, Info, Kernel, State, given, is_concrete, positive, score
+from thalweg.energies.compose import tempered
+from thalweg.samplers.langevin import norm
+from thalweg.samplers.lift import require_energy
+from thalweg.samplers.tempering import carried
+from thalweg.spaces import require_gradient
+
+
+class Counted(State):
+    """Chains that know how many steps they have taken."""
+
+    x: Array
+    count: Array
+
+
+class AnnealedLangevin(ConditionalKernel):
+    r"""Langevin dynamics down a ladder of noise levels ``σ_1 > … > σ_L``: at level i, ``steps`` times
+    ``x ← x + (α_i/2) s(x, σ_i) + √α_i ε`` with ``α_i = ε·σ_i²/σ_L²``.
+
+    The model is a noise-conditional score network ``s(x, σ)`` or energy ``E(x, σ)``. One kernel step is one Langevin
+    step, so a full descent is ``steps·L`` of them (`length`); further steps stay at σ_L. With ``denoise`` the last step
+    of the descent ends with ``x ← x + σ_L² s(x, σ_L)``. Reference: Song and Ermon (2019), NeurIPS, algorithm 1.
+
+    Args:
+        sigmas: ``(L,)``, falling.
+        steps: T, per level.
+        epsilon: the step size at the last level.
+        denoise: whether the descent ends with a denoising step.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> noisy = tw.as_score(lambda x, sigma: -x / (1 + sigma**2))  # N(0, 1) with noise of deviation sigma
+    >>> kernel = tw.samplers.AnnealedLangevin(jnp.array([4.0, 2.0, 1.0, 0.5]), steps=50, epsilon=0.05)
+    >>> init = 4 * jax.random.normal(jax.random.key(1), (2000, 1))
+    >>> chains = tw.sample(noisy, kernel, init, key=jax.random.key(0), draws=1, burn_in=kernel.length - 1)
+    >>> bool(abs(chains.draws.std() - 1.12) < 0.1)
+    True
+    """
+
+    sigmas: Array
+    steps: int = eqx.field(static=True)
+    epsilon: Array
+    denoise: bool = eqx.field(static=True)
+
+    def __init__(self, sigmas: Any, steps: int = 100, epsilon: float | Array = 2e-5, denoise: bool = False):
+        ladder = positive("every sigma", sigmas)
+        if ladder.ndim != 1 or (is_concrete(ladder) and np.any(np.diff(ladder) >= 0)):
+            raise ValueError(f"expected falling noise levels (L,), got {np.asarray(ladder)}; sort them, largest first")
+        if steps < 1:
+            raise ValueError(f"expected steps >= 1 per level, got {steps}; 100 is usual")
+        self.sigmas, self.steps, self.epsilon, self.denoise = ladder, steps, positive("epsilon", epsilon), denoise
+
+    @property
+    def length(self) -> int:
+        """The steps of a full descent."""
+        return self.steps * len(self.sigmas)
+
+    def at_start(self, model: Any) -> Any:
+        return given(model, self.sigmas[0])
+
+    def init(self, energy: Any, x: Array) -> Counted:
+        require_gradient("AnnealedLangevin", self.at_start(energy).space, x)
+        return Counted(x, jnp.zeros((), int))
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: Counted) -> tuple[Counted, Info]:
+        sigma = self.sigmas[jnp.minimum(state.count // self.steps, len(self.sigmas) - 1)]
+        size = self.epsilon * (sigma / self.sigmas[-1]) ** 2
+        uphill = jax.vmap(lambda point: score(given(energy, sigma), point))
+        direction = uphill(state.x)
+        x = state.x + 0.5 * size * direction + jnp.sqrt(size) * jax.random.normal(key, state.x.shape, state.x.dtype)
+        if self.denoise:
+            last = state.count == self.length - 1
+            x = jax.lax.cond(last, lambda x: x + sigma**2 * uphill(x), lambda x: x, x)
+        return Counted(x, state.count + 1), Info(gradient_norm=jax.vmap(norm)(direction))
+
+
+class Cooled(State):
+    """The inner kernel's state, and how many steps it has taken."""
+
+    x: Array
+    inner: Any
+    count: Array
+
+
+class SimulatedAnnealing(Kernel):
+    r"""Any kernel on ``E/T`` while T falls geometrically from ``hot`` to ``cold`` over ``steps`` steps, and stays there.
+
+    An optimiser in the form of a kernel: with a slow enough schedule the chains end at minima of E, the MAP point of
+    the model. Reference: Kirkpatrick, Gelatt and Vecchi (1983), Science 220.
+
+    Args:
+        kernel: the inner kernel, continuous or discrete.
+        hot: the first temperature.
+        cold: the last, below ``hot``.
+        steps: length of the schedule.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> frustrated = tw.energies.Ising(tw.energies.Graph([(0, 1), (1, 2), (0, 2)], -1.0), bias=[0.5, 0.0, 0.0])
+    >>> kernel = tw.samplers.SimulatedAnnealing(tw.samplers.Gibbs(), hot=5.0, cold=0.05, steps=200)
+    >>> chains = tw.sample(frustrated, kernel, jnp.ones((8, 3), int), key=jax.random.key(0), draws=1, burn_in=199)
+    >>> sorted(set(chains.energies(frustrated)[:, 0].tolist()))  # one spin against the other two, the first one up
+    [-1.5]
+    """
+
+    kernel: Kernel
+    hot: Array = eqx.field(converter=lambda value: positive("hot", value), default=10.0)
+    cold: Array = eqx.field(converter=lambda value: positive("cold", value), default=0.01)
+    steps: int = eqx.field(static=True, default=1000)
+
+    def __check_init__(self):
+        if is_concrete(self.hot) and is_concrete(self.cold) and not self.cold < self.hot:
+            raise ValueError(f"expected cold < hot, got {float(self.cold):g} and {float(self.hot):g}; swap them")
+        if self.steps < 1:
+            raise ValueError(f"expected steps >= 1, got {self.steps}; give the length of the schedule")
+
+    def temperature(self, count: Array) -> Array:
+        """``T`` at a step: ``hot·(cold/hot)^(count/(steps-1))``."""
+        done = jnp.minimum(count / max(self.steps - 1, 1), 1.0)
+        return self.hot * (self.cold / self.hot) ** done
+
+    def init(self, energy: Any, x: Array) -> Cooled:
+        model = require_energy("SimulatedAnnealing", energy)
+        return Cooled(x, self.kernel.init(tempered(model, self.hot), x), jnp.zeros((), int))
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: Cooled) -> tuple[Cooled, Info]:
+        now, then = self.temperature(state.count), self.temperature(state.count + 1)
+        inner, info = self.kernel.step(key, tempered(energy, now), state.inner)
+        inner = carried(self.kernel, tempered(energy, then), inner, now / then)
+        return Cooled(inner.x, inner, state.count + 1), info

@@ -1,0 +1,446 @@
+"""The ground truth against closed forms, brute force in double precision, and its own refusals."""
+
+import itertools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import thalweg as tw
+from thalweg import exact
+
+FALSE_ALARM = 1e-6
+LOG_2PI = math.log(2 * math.pi)
+
+rng = np.random.default_rng(20261115)
+COUPLING = np.triu(rng.normal(size=(4, 4)), 1)
+FIELD = rng.normal(size=4)
+SPACE = tw.Binary(4)
+STATES = np.array(list(itertools.product([0, 1], repeat=4)))
+ENERGIES = -np.einsum("si,ij,sj->s", STATES, COUPLING, STATES) - STATES @ FIELD
+LOG_Z = special.logsumexp(-ENERGIES)
+P = np.exp(-ENERGIES - LOG_Z)
+
+
+class Pairwise(eqx.Module):
+    """A plain module, whose arrays are parameters."""
+
+    coupling: jax.Array
+    field: jax.Array
+
+    def __call__(self, x):
+        return -x @ self.coupling @ x - self.field @ x
+
+
+PAIRWISE = tw.as_energy(Pairwise(jnp.asarray(COUPLING, jnp.float32), jnp.asarray(FIELD, jnp.float32)), SPACE)
+
+
+def forbidden(x):
+    """No two ones in a row: 8 of the 16 states of SPACE."""
+    return jnp.where(jnp.any(x[1:] & x[:-1]), jnp.inf, -0.7 * jnp.sum(x))
+
+
+# finite spaces
+
+
+def test_brute_force_in_double_precision_agrees():
+    energy = PAIRWISE
+    np.testing.assert_allclose(exact.log_z(energy), LOG_Z, rtol=1e-6)
+    np.testing.assert_allclose(exact.probabilities(energy), P, rtol=1e-5)
+    np.testing.assert_allclose(exact.marginals(energy)[:, 1], P @ STATES, rtol=1e-5)
+    np.testing.assert_allclose(exact.entropy(energy), -P @ np.log(P), rtol=1e-5)
+    mean, covariance = exact.moments(energy)
+    np.testing.assert_allclose(mean, P @ STATES, rtol=1e-5)
+    np.testing.assert_allclose(covariance, np.cov(STATES.T, aweights=P, ddof=0), atol=1e-6)
+    answer = exact.expectation(energy, lambda x: {"pair": (x[0] * x[1], jnp.outer(x, x)), "all": jnp.all(x == 1)})
+    np.testing.assert_allclose(answer["pair"][0], P @ (STATES[:, 0] * STATES[:, 1]), rtol=1e-5)
+    np.testing.assert_allclose(answer["pair"][1], np.einsum("s,si,sj->ij", P, STATES, STATES), rtol=1e-5)
+    np.testing.assert_allclose(answer["all"], P[-1], rtol=1e-5)
+    q = np.exp(-STATES.sum(1)) / np.exp(-STATES.sum(1)).sum()
+    np.testing.assert_allclose(exact.kl(energy, lambda x: jnp.sum(x), SPACE), P @ np.log(P / q), rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [tw.Binary(15), tw.Spin((3, 5)), tw.Categorical(9, 3)])
+def test_independent_sites_over_several_blocks(space):
+    # 3^9 states end within a block, whose rest must not count
+    levels = np.array(space.levels)
+    field = np.random.default_rng(0).normal(size=(*space.shape, len(levels)))
+
+    def energy(x):
+        return -jnp.sum(jnp.asarray(field, jnp.float32) * (x[..., None] == levels))
+
+    np.testing.assert_allclose(exact.log_z(energy, space), special.logsumexp(field, axis=-1).sum(), rtol=1e-6)
+    np.testing.assert_allclose(exact.marginals(energy, space), special.softmax(field, axis=-1), rtol=2e-5)
+
+
+def test_a_constant_keeps_its_digits_over_many_states():
+    # a plain inner product of 2^14 single-precision numbers is off by 5e-5 here
+    answer = exact.expectation(lambda x: 0.0 * x[0], lambda x: jnp.full(3, 7.123), tw.Binary(15))
+    np.testing.assert_allclose(answer, 7.123, rtol=3e-6)
+
+
+def test_states_of_infinite_energy_do_not_count():
+    allowed = np.array([not np.any(x[1:] & x[:-1]) for x in STATES])
+    weights = np.where(allowed, np.exp(0.7 * STATES.sum(1)), 0)
+    np.testing.assert_allclose(exact.log_z(forbidden, SPACE), np.log(weights.sum()), rtol=1e-6)
+    np.testing.assert_allclose(exact.probabilities(forbidden, SPACE), weights / weights.sum(), rtol=1e-5)
+    p = weights[allowed] / weights.sum()
+    np.testing.assert_allclose(exact.entropy(forbidden, SPACE), -p @ np.log(p), rtol=1e-5)
+    assert exact.kl(PAIRWISE, forbidden, SPACE) == jnp.inf
+    assert jnp.isfinite(exact.kl(forbidden, PAIRWISE, SPACE))
+
+
+def test_the_gradient_of_log_z_is_minus_the_mean_gradient_of_the_energy():
+    energy = PAIRWISE
+    gradient = eqx.filter_grad(lambda e: exact.log_z(e))(energy)
+    np.testing.assert_allclose(gradient.function.field, P @ STATES, rtol=1e-5)
+    np.testing.assert_allclose(gradient.function.coupling, np.einsum("s,si,sj->ij", P, STATES, STATES), rtol=1e-5)
+
+
+def test_the_gradient_of_an_expectation_is_a_covariance():
+    # ∂E[f]/∂b_k = Cov(f, x_k)
+    gradient = eqx.filter_grad(lambda e: exact.expectation(e, lambda x: x[0] * x[3]))(PAIRWISE).function.field
+    f = STATES[:, 0] * STATES[:, 3]
+    np.testing.assert_allclose(gradient, P @ (f[:, None] * STATES) - (P @ f) * (P @ STATES), atol=1e-6)
+
+
+def test_new_weights_do_not_recompile():
+    traces = []
+
+    class Counted(Pairwise):
+        def __call__(self, x):
+            traces.append(1)
+            return super().__call__(x)
+
+    first = exact.log_z(Counted(PAIRWISE.function.coupling, PAIRWISE.function.field), SPACE)
+    count = len(traces)
+    second = exact.log_z(Counted(PAIRWISE.function.coupling, -PAIRWISE.function.field), SPACE)
+    assert second != first
+    assert len(traces) == count + 1  # the look at the shape of the answer
+
+
+def chi_square(counts, p):
+    expected = counts.sum() * p
+    assert np.all(counts[p == 0] == 0)
+    statistic = np.sum((counts - expected)[p > 0] ** 2 / expected[p > 0])
+    return stats.chi2.sf(statistic, np.sum(p > 0) - 1)
+
+
+def test_exact_samples_have_the_exact_frequencies(key):
+    for energy in (PAIRWISE, tw.as_energy(forbidden, SPACE)):
+        points = exact.sample(key, energy, (200, 100))
+        assert points.shape == (200, 100, 4)
+        counts = np.bincount(np.asarray(points).reshape(-1, 4) @ [8, 4, 2, 1], minlength=16)
+        p = np.asarray(exact.probabilities(energy), float)
+        assert chi_square(counts, p / p.sum()) > FALSE_ALARM
+    # the test can fail: the same counts against the law of other weights
+    assert chi_square(counts[p > 0], P[p > 0] / P[p > 0].sum()) < FALSE_ALARM
+
+
+def test_exact_samples_reach_every_block(key):
+    field = np.linspace(-1, 1, 15)
+    points = exact.sample(key, lambda x: -jnp.dot(field, x), (20_000,), tw.Binary(15))
+    z = (np.asarray(points).mean(0) - special.expit(field)) / np.sqrt(
+        special.expit(field) * special.expit(-field) / 2e4
+    )
+    assert np.max(np.abs(z)) < stats.norm.isf(FALSE_ALARM / 30)
+    assert exact.sample(key, lambda x: -x[0], (), tw.Spin(3)).shape == (3,)
+
+
+# transition matrices
+
+
+def flip_one(new, x):
+    """Propose to flip one of the sites, the first as often as all others together: q is not symmetric in weight."""
+    site = jnp.argmax(new != x)
+    weights = jnp.array([3.0, 1.0, 1.0, 1.0]) / 6
+    return jnp.where(jnp.sum(new != x) == 1, jnp.log(weights[site]), -jnp.inf)
+
+
+def upward(new, x):
+    """Propose a bit from a law that depends on where one is: ``q(x'|x) ≠ q(x|x')``."""
+    return jnp.sum(jnp.log(jnp.where(new == 1, 0.8, 0.2))) * jnp.where(x[0] == 1, 1, 0) + jnp.where(
+        x[0] == 1, 0.0, -4 * jnp.log(2.0)
+    )
+
+
+def test_a_transition_matrix_has_the_new_state_in_its_columns():
+    matrix = np.asarray(exact.transition_matrix(upward, SPACE), float)
+    np.testing.assert_allclose(matrix.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(matrix[0], 1 / 16, rtol=1e-5)
+    np.testing.assert_allclose(matrix[-1], 0.8 ** STATES.sum(1) * 0.2 ** (4 - STATES.sum(1)), rtol=1e-5)
+
+
+def test_gibbs_redraws_the_block_from_its_conditional_and_leaves_p():
+    for block in ([True, False, False, False], [False, True, True, False], [True] * 4):
+        matrix = np.asarray(exact.gibbs_matrix(PAIRWISE, jnp.array(block)), float)
+        kept = ~np.array(block)
+        same = np.all(STATES[:, None, kept] == STATES[None, :, kept], axis=2)
+        expected = np.where(same, P, 0) / np.where(same, P, 0).sum(1, keepdims=True)
+        np.testing.assert_allclose(matrix, expected, atol=1e-6)
+        np.testing.assert_allclose(P @ matrix, P, atol=1e-6)
+    # given the rest, one site is on with probability σ(b_k + Σ_j W_kj x_j)
+    first = np.asarray(exact.gibbs_matrix(PAIRWISE, jnp.array([True, False, False, False])))
+    on = special.expit(FIELD[0] + COUPLING[0] @ STATES.T)
+    np.testing.assert_allclose(first @ STATES[:, 0], on, rtol=1e-5)
+
+
+def test_gibbs_stays_where_no_conditional_exists():
+    matrix = np.asarray(exact.gibbs_matrix(forbidden, jnp.array([False, False, False, True]), SPACE))
+    np.testing.assert_allclose(matrix.sum(1), 1, rtol=1e-6)
+    assert matrix[0b1101, 0b1101] == 1  # 1, 1 in front: neither value of the last bit is allowed
+    assert matrix[0b0101, 0b0100] > 0
+
+
+@pytest.mark.parametrize("proposal", [flip_one, upward])
+def test_metropolis_is_the_textbook_formula_and_in_detailed_balance(proposal):
+    matrix = np.asarray(exact.metropolis_matrix(PAIRWISE, proposal), float)
+    q = np.asarray(exact.transition_matrix(proposal, SPACE), float)
+    for i, j in itertools.permutations(range(16), 2):
+        accept = min(1, P[j] * q[j, i] / (P[i] * q[i, j])) if q[i, j] > 0 else 0
+        assert matrix[i, j] == pytest.approx(q[i, j] * accept, abs=1e-6)
+    np.testing.assert_allclose(matrix.sum(1), 1, rtol=1e-6)
+    flow = P[:, None] * matrix
+    np.testing.assert_allclose(flow, flow.T, atol=1e-7)
+
+
+def test_metropolis_without_hastings_correction_would_be_seen():
+    q = np.asarray(exact.transition_matrix(upward, SPACE), float)
+    moves = q * np.minimum(1, P / P[:, None]) * (1 - np.eye(16))
+    wrong = moves + np.diag(1 - moves.sum(1))
+    assert np.max(np.abs(P @ wrong - P)) > 1e-3
+
+
+def test_metropolis_leaves_forbidden_states_and_never_enters_them():
+    matrix = np.asarray(exact.metropolis_matrix(forbidden, flip_one, SPACE))
+    p = np.asarray(exact.probabilities(forbidden, SPACE))
+    assert np.all(np.isfinite(matrix))
+    assert np.all(matrix[np.ix_(p > 0, p == 0)] == 0)
+    np.testing.assert_allclose(matrix[0b1111, [7, 11, 13, 14, 15]], [3 / 6, 1 / 6, 1 / 6, 1 / 6, 0], atol=1e-6)
+    np.testing.assert_allclose(p @ matrix, p, atol=1e-7)
+
+
+# quadrature
+
+
+def two_modes(x):
+    """Modes at ±10 of width 0.1, the right one three times the left."""
+    return -jnp.logaddexp(jnp.log(3.0) - 0.5 * jnp.sum(((x - 10) / 0.1) ** 2), -0.5 * jnp.sum(((x + 10) / 0.1) ** 2))
+
+
+def shifted_funnel(x):
+    """A funnel whose neck lies on no edge of the mesh."""
+    return x[0] ** 2 / 18 + 0.5 * jnp.exp(-x[0]) * jnp.sum((x[1:] - 0.3) ** 2) + 0.5 * (x.size - 1) * x[0]
+
+
+def wide_banana(x):
+    """Haario's, with b = 0.1 and scale 10."""
+    return x[0] ** 2 / 200 + 0.5 * (x[1] - 0.1 * (x[0] ** 2 - 100)) ** 2
+
+
+class Polynomial(eqx.Module):
+    """``a(x-c)² + bx + l log|x|``: one shape, so one compiled program for all."""
+
+    a: jax.Array
+    c: jax.Array
+    b: jax.Array
+    l: jax.Array  # noqa: E741
+
+    def __call__(self, x):
+        return self.a * (x - self.c) ** 2 + self.b * x + self.l * jnp.log(jnp.abs(x))
+
+
+def polynomial(a, c=0.0, b=0.0, log=0.0):
+    return Polynomial(*(jnp.asarray(value, jnp.float32) for value in (a, c, b, log)))
+
+
+INTEGRALS = {
+    "a far narrow mode": (polynomial(0.5, 300), tw.Real(()), 0.5 * LOG_2PI),
+    "a very narrow mode": (polynomial(0.5e8), tw.Real(()), 0.5 * LOG_2PI + math.log(1e-4)),
+    "two modes": (two_modes, tw.Real((1, 2)), LOG_2PI + math.log(0.04)),
+    "heavy tails": (lambda x: jnp.log1p(x**2), tw.Real(()), math.log(math.pi)),
+    "a kink": (lambda x: jnp.abs(x - 0.3), tw.Real(()), math.log(2)),
+    "a singularity": (polynomial(0.0, b=1.0, log=0.5), tw.Positive(()), math.lgamma(0.5)),
+    "an interval": (
+        lambda x: -jnp.sum(jnp.log(x) + 2 * jnp.log1p(-x)),
+        tw.Interval(0.0, 1.0, shape=2),
+        2 * math.log(1 / 12),
+    ),
+    "a shifted funnel": (shifted_funnel, tw.Real(3), 1.5 * LOG_2PI + math.log(3)),
+    "a wide banana": (wide_banana, tw.Real(2), LOG_2PI + math.log(10)),
+}
+
+
+@pytest.mark.parametrize("name", INTEGRALS)
+def test_closed_forms_of_log_z(name):
+    energy, space, expected = INTEGRALS[name]
+    np.testing.assert_allclose(exact.log_z(energy, space), expected, atol=1e-5)
+
+
+class Normal(eqx.Module):
+    mean: jax.Array
+    factor: jax.Array
+
+    def __call__(self, x):
+        return 0.5 * jnp.sum((self.factor @ (x - self.mean)) ** 2)
+
+
+FACTOR = np.array([[1.5, 0.0], [-1.0, 0.7]])
+COVARIANCE = np.linalg.inv(FACTOR.T @ FACTOR)
+MEAN = np.array([0.5, -2.0])
+NORMAL = tw.as_energy(Normal(jnp.asarray(MEAN, jnp.float32), jnp.asarray(FACTOR, jnp.float32)), tw.Real(2))
+STANDARD = tw.as_energy(Normal(jnp.zeros(2), jnp.eye(2)), tw.Real(2))
+
+
+def test_moments_entropy_and_divergence_of_normals():
+    mean, covariance = exact.moments(NORMAL)
+    np.testing.assert_allclose(mean, MEAN, rtol=1e-5)
+    np.testing.assert_allclose(covariance, COVARIANCE, rtol=1e-5)
+    log_det = np.linalg.slogdet(COVARIANCE)[1]
+    np.testing.assert_allclose(exact.entropy(NORMAL), 1 + LOG_2PI + 0.5 * log_det, rtol=1e-5)
+    expected = 0.5 * (np.trace(COVARIANCE) + MEAN @ MEAN - 2 - log_det)
+    np.testing.assert_allclose(exact.kl(NORMAL, STANDARD), expected, rtol=1e-5)
+    # backwards it is another number
+    precision = FACTOR.T @ FACTOR
+    backwards = 0.5 * (np.trace(precision) + MEAN @ precision @ MEAN - 2 + log_det)
+    np.testing.assert_allclose(exact.kl(STANDARD, NORMAL), backwards, rtol=1e-5)
+
+
+def test_an_expectation_widens_the_mesh_for_what_is_averaged():
+    # the 1e-7 of N(0, 1) beyond x = 5.2 hold 1.4 % of E[exp(3x)]; at x = 30 exp(3x) is beyond single precision
+    answer = exact.expectation(lambda x: 0.5 * x**2, lambda x: [jnp.exp(3 * x), x], tw.Real(()))
+    np.testing.assert_allclose(answer[0], math.exp(4.5), rtol=1e-5)
+    np.testing.assert_allclose(answer[1], 0, atol=1e-5)
+    # a variance of 40² reaches beyond the first mesh
+    wide = exact.moments(lambda x: 0.5 * jnp.sum((x / 40) ** 2), tw.Real(1))
+    np.testing.assert_allclose(wide.covariance, 1600, rtol=1e-5)
+
+
+def test_one_infinite_bound_gives_a_distribution_function():
+    def log_mass(low, high):
+        return exact.log_z(STANDARD, bounds=(jnp.array(low), jnp.array(high))) - LOG_2PI
+
+    below = log_mass([-jnp.inf, -jnp.inf], [-1.2, jnp.inf])
+    np.testing.assert_allclose(jnp.exp(below), stats.norm.cdf(-1.2), rtol=1e-5)
+    corner = log_mass([0.3, -jnp.inf], [jnp.inf, 0.7])
+    np.testing.assert_allclose(jnp.exp(corner), stats.norm.sf(0.3) * stats.norm.cdf(0.7), rtol=1e-5)
+
+
+def test_log_z_is_differentiable_between_bounds():
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda e: exact.log_z(e, bounds=(-15.0, 15.0), points=2**16)))(NORMAL)
+    # log Z = const - log|det factor|
+    np.testing.assert_allclose(gradient.function.factor, -np.linalg.inv(FACTOR).T, atol=1e-4)
+    np.testing.assert_allclose(gradient.function.mean, 0, atol=1e-4)
+
+
+def test_the_even_mesh_converges_with_the_order_of_its_rule():
+    # inside jit the mesh is the composite rule of 8 Gauss-Legendre nodes, of order 16
+    def mass(a, boxes):
+        energy = tw.as_energy(lambda x: a * (x - 0.3) ** 2, tw.Interval(0.0, 1.0))
+        return jnp.exp(exact.log_z(energy, points=8 * boxes))
+
+    expected = 0.5 * math.sqrt(math.pi / 3000) * (math.erf(0.7 * math.sqrt(3000)) + math.erf(0.3 * math.sqrt(3000)))
+    boxes = np.array([8, 10, 12, 16])
+    masses = jax.jit(lambda a: [mass(a, int(n)) for n in boxes])(3000.0)
+    slope = np.polyfit(np.log(boxes), np.log(np.abs(np.array(masses) / expected - 1)), 1)[0]
+    assert -20 < slope < -10
+
+
+def test_new_weights_do_not_recompile_the_survey():
+    traces = []
+
+    class Counted(Normal):
+        def __call__(self, x):
+            traces.append(1)
+            return super().__call__(x)
+
+    def log_z(scale):
+        return exact.log_z(Counted(jnp.zeros(2), scale * jnp.eye(2)), tw.Real(2))
+
+    log_z(1.0)
+    first = len(traces)
+    np.testing.assert_allclose(log_z(2.0), LOG_2PI - 2 * math.log(2), rtol=1e-5)
+    assert len(traces) == first + 1  # the look at the shape of the answer
+
+
+# refusals
+
+
+def quadratic(x):
+    return 0.5 * jnp.sum(x**2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: exact.log_z(quadratic), r"expected a space .* got an energy that carries none; give one"),
+        (lambda: exact.log_z(quadratic, tw.Binary(26)), "expected at most 33554432 states .* got 67108864"),
+        (lambda: exact.probabilities(quadratic, tw.Binary(21)), "expected at most 1048576 states"),
+        (lambda: exact.gibbs_matrix(quadratic, jnp.ones(13, bool), tw.Binary(13)), "expected at most 4096 states"),
+        (
+            lambda: exact.gibbs_matrix(quadratic, jnp.ones(3, bool), SPACE),
+            r"boolean block of shape \(4,\), got bool of",
+        ),
+        (lambda: exact.gibbs_matrix(quadratic, jnp.ones(4), SPACE), r"boolean block of shape \(4,\), got float32"),
+        (lambda: exact.marginals(quadratic, tw.Real(2)), "expected a finite space for marginals, got Real"),
+        (lambda: exact.transition_matrix(lambda new, x: -1.0, SPACE), "sum to one from every state, got 5.88"),
+        (
+            lambda: exact.sample(jax.random.key(0), lambda x: jnp.inf + x[0], (), SPACE),
+            "finite on one, got log Z = -inf",
+        ),
+        (lambda: exact.sample(jax.random.key(0), lambda x: jnp.nan * x[0], (), SPACE), "got log Z = nan"),
+        (lambda: exact.log_z(lambda x: x**2, SPACE), r"expected a scalar energy .* got shape \(4,\); sum over"),
+        (lambda: exact.log_z(lambda x: x**2, tw.Real(2)), r"expected a scalar energy .* got shape \(2,\); sum over"),
+        (lambda: exact.log_z(quadratic, SPACE, bounds=(0, 1)), "expected no bounds and no points on Binary"),
+        (lambda: exact.log_z(quadratic, tw.Real(4)), "expected at most 3 dimensions for quadrature, got 4"),
+        (lambda: exact.log_z(quadratic, tw.Simplex(3)), r"Real, Positive or Interval space, got Simplex"),
+        (lambda: exact.log_z(quadratic, tw.Real(2), bounds=(1, 0)), r"-inf <= low < high <= inf, got \(1, 0\)"),
+        (lambda: exact.log_z(quadratic, tw.Positive(2), bounds=(-1, 1)), r"0.0 <= low < high <= inf, got"),
+        (lambda: exact.log_z(quadratic, tw.Real(2), bounds=(-1,)), r"expected bounds=\(low, high\), got \(-1,\)"),
+        (lambda: exact.log_z(quadratic, tw.Real(2), bounds=(np.zeros(3), 1)), r"of shape \(2,\), got shape \(3,\)"),
+        (lambda: exact.log_z(quadratic, tw.Real(2), points=10), "expected points >= 64 in 2 dimensions, got 10"),
+        (lambda: exact.log_z(quadratic, tw.Real(2), tolerance=2.0), "expected a tolerance between 0 and 1, got 2.0"),
+        (lambda: exact.kl(STANDARD, tw.as_energy(quadratic, tw.Real(1))), "expected two energies on one space"),
+        (lambda: jax.jit(lambda: exact.log_z(STANDARD))(), "expected finite bounds inside jit, grad or vmap"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+LINE = {
+    "flat": (polynomial(0.0), "expected mass that ends somewhere, got some beyond x"),
+    "upside down": (polynomial(-1.0), "expected mass that ends somewhere, got some beyond x"),
+    "half-bounded": (polynomial(0.0, b=1.0), "expected mass that ends somewhere, got some beyond x"),
+    "minus infinity": (polynomial(-math.inf), "got NaN or -inf from the energy"),
+    "not a number": (polynomial(math.nan), "got NaN or -inf from the energy"),
+    "nowhere finite": (polynomial(math.inf), r"finite somewhere, got \+inf at every node"),
+    "no integral at a point": (polynomial(1.0, log=2.0), "expected a density that 2048 boxes"),
+}
+
+
+@pytest.mark.parametrize("name", LINE)
+def test_what_has_no_integral_is_refused(name):
+    energy, message = LINE[name]
+    with pytest.raises(ValueError, match=message):
+        exact.log_z(energy, tw.Real(()))
+
+
+def test_moments_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="expected mass that ends somewhere"):
+        exact.moments(lambda x: jnp.log1p(x**2), tw.Real(()))
+
+
+def test_more_points_resolve_more():
+    def wiggly(x):
+        return 0.5 * x**2 + jnp.sin(300 * x)
+
+    with pytest.raises(ValueError, match=r"expected a density that 128 boxes .* raise points"):
+        exact.log_z(wiggly, tw.Real(()), points=2**10)
+    # the mean of exp(-sin) is the Bessel function I_0(1)
+    np.testing.assert_allclose(exact.log_z(wiggly, tw.Real(())), 0.5 * LOG_2PI + np.log(special.i0(1)), atol=1e-5)
