@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import ising
 import process
 import sampling
 import training
@@ -26,6 +27,7 @@ Group = Callable[[Settings], Iterator[Row]]
 GROUPS: list[tuple[str, Group]] = [
     ("overhead", sampling.overhead),
     ("peers", sampling.peers),
+    ("ising", ising.flips),
     ("model-a", training.model_a),
     ("training-step", training.training_step),
     ("memory", process.memory),
@@ -46,14 +48,15 @@ def main() -> int:
     for name, group in GROUPS:
         if not any(part in name for part in options.only):
             continue
-        with console.status(f"measuring {name}"):
-            try:
-                for row in group(settings):
-                    rows.append((name, row))
-            except Exception:
-                # one broken group must not cost the others' results; it is shown, and the exit code says so
-                traceback.print_exc()
-                failed.append(name)
+        # a plain line: a spinner would redraw itself from a thread of its own while the clock runs
+        console.print(f"measuring {name}")
+        try:
+            for row in group(settings):
+                rows.append((name, row))
+        except Exception:
+            # one broken group must not cost the others' results; it is shown, and the exit code says so
+            traceback.print_exc()
+            failed.append(name)
     console.print(_table(rows))
     for name in failed:
         console.print(f"[red]{name} failed: see the traceback above[/]")

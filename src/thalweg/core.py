@@ -97,6 +97,14 @@ class HasConditionals(Energy):
         """The energy ``factor · E(x)``, whose conditionals can be drawn from too: what tempering needs."""
 
 
+class HasLogits(HasConditionals):
+    """Conditionals on a finite space, as the log-probabilities of every level of every coordinate."""
+
+    @abc.abstractmethod
+    def logits(self, x: Array) -> Array:
+        """``log p(x_i = level | rest)`` up to a constant per coordinate, ``(*event, levels)``, in the space's order."""
+
+
 class Refreshable(eqx.Module):
     """Something that carries buffers (power-iteration vectors) which advance once per training update."""
 
@@ -138,6 +146,14 @@ class Kernel(eqx.Module):
     @abc.abstractmethod
     def step(self, key: PRNGKeyArray, energy: Any, state: State) -> tuple[State, Info]:
         """All chains one step on."""
+
+
+class HasTransitionMatrix(Kernel):
+    """A kernel that can write down what one of its steps does on a small finite space."""
+
+    @abc.abstractmethod
+    def transition_matrix(self, energy: Any) -> Array:
+        """``T[i, j]``, the probability of going from state i to state j, ``(states, states)``."""
 
 
 class ConditionalKernel(Kernel):

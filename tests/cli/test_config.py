@@ -50,7 +50,7 @@ def test_defaults_are_those_of_the_constructors():
     # the objective makes its own kernel and start; they are spelt out
     made = OBJECTIVES["MaximumLikelihood"]()
     assert config["objective"]["kernel"]["type"] == type(made.kernel).__name__
-    assert config["objective"]["kernel"]["step_size"] == pytest.approx(float(made.kernel.step_size))
+    assert config["objective"]["kernel"]["step_size"] == 0.1 == pytest.approx(float(made.kernel.step_size))
     assert config["objective"]["start"]["size"] == made.start.size
     assert config["objective"]["start"]["noise"] == "none"
 

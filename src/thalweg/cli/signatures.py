@@ -149,7 +149,8 @@ def plain(value: Any) -> Any:
         return NONE
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         array = np.asarray(value)
-        # the shortest decimal that is this number at its own precision: 0.1, not 0.10000000149
-        shortest = np.vectorize(lambda each: float(str(each)), otypes=[float])
-        return (shortest(array) if np.issubdtype(array.dtype, np.floating) else array).tolist()
+        if np.issubdtype(array.dtype, np.floating):
+            # the shortest decimals that are these numbers at their own precision: 0.1, not 0.10000000149
+            array = np.array([float(str(each)) for each in array.ravel()]).reshape(array.shape)
+        return array.tolist()
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, HasConditionals, Space, as_energy, positive
+from thalweg.core import Energy, HasConditionals, HasLogits, Space, as_energy, positive
 from thalweg.spaces import Binary, Categorical, Counts, Interval, Positive, Real, Spin
 
 
@@ -73,18 +73,20 @@ class Clamped(Energy):
 class _ClampedConditionals(Clamped, HasConditionals):
     """A clamped energy whose full conditionals are those of the whole one."""
 
-    @property
-    def blocks(self) -> Array:
-        blocks = np.asarray(self.energy.blocks)  # pyright: ignore[reportAttributeAccessIssue]
-        free = blocks.reshape(len(blocks), -1)[:, list(self._free)]
-        return jnp.asarray(free[free.any(axis=1)])
+    blocks: Array
 
     def resample(self, key: PRNGKeyArray, x: Array, block: Array) -> Array:
         whole = jnp.zeros(self.values.size, bool).at[np.array(self._free)].set(block).reshape(self.values.shape)
         return self.reduce(self.energy.resample(key, self.complete(x), whole))  # pyright: ignore[reportAttributeAccessIssue]
 
     def scaled(self, factor: Array) -> "_ClampedConditionals":
-        return _ClampedConditionals(self.energy.scaled(factor), self.values, self._free)  # pyright: ignore[reportAttributeAccessIssue]
+        return type(self)(self.energy.scaled(factor), self.values, self._free, self.blocks)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _ClampedLogits(_ClampedConditionals, HasLogits):
+    def logits(self, x: Array) -> Array:
+        whole = self.energy.logits(self.complete(x))  # pyright: ignore[reportAttributeAccessIssue]
+        return whole.reshape(-1, whole.shape[-1])[np.array(self._free)]
 
 
 def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
@@ -121,7 +123,11 @@ def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
         raise ValueError("expected a mask that leaves something free, got one that holds every coordinate; unmark some")
     _of_size(energy.space, 1)
     free = tuple(np.flatnonzero(~held.reshape(-1)).tolist())
-    return (_ClampedConditionals if isinstance(energy, HasConditionals) else Clamped)(energy, values, free)
+    if not isinstance(energy, HasConditionals):
+        return Clamped(energy, values, free)
+    blocks = np.asarray(energy.blocks).reshape(len(energy.blocks), -1)[:, list(free)]
+    kind = _ClampedLogits if isinstance(energy, HasLogits) else _ClampedConditionals
+    return kind(energy, values, free, jnp.asarray(blocks[blocks.any(axis=1)]))
 
 
 def _of_size(space: Space | None, size: int) -> Space | None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import HasConditionals, HasLogZ, HasSampler, Space, is_concrete
+from thalweg.core import HasConditionals, HasLogits, HasLogZ, HasSampler, Space, is_concrete
 from thalweg.spaces import Binary, Categorical, Finite, Real, Spin
 
 
@@ -140,7 +140,7 @@ def _coupling(value: Any) -> Coupling:
     return value if isinstance(value, Coupling) else Matrix(value)
 
 
-class Ising(HasConditionals):
+class Ising(HasLogits):
     r"""A pairwise Markov random field, ``E(x) = -½ xᵀWx - bᵀx``, W symmetric with zero diagonal.
 
     On spins (±1) the full conditionals are ``p(x_k = 1 | rest) = σ(2b_k + 2Σ_j W_kj x_j)``, on bits ({0, 1})
@@ -175,17 +175,21 @@ class Ising(HasConditionals):
         point = x.astype(self.bias.dtype)
         return -0.5 * jnp.dot(point, self.coupling.field(point)) - jnp.dot(self.bias, point)
 
+    def logits(self, x: Array) -> Array:
+        local = self.bias + self.coupling.field(x.astype(self.bias.dtype))
+        return local[:, None] * jnp.array(self.space.levels)
+
     def resample(self, key: PRNGKeyArray, x: Array, block: Array) -> Array:
         low, high = self.space.levels
-        logit = (high - low) * (self.bias + self.coupling.field(x.astype(self.bias.dtype)))
-        up = jax.random.bernoulli(key, jax.nn.sigmoid(logit))
+        logits = self.logits(x)
+        up = jax.random.bernoulli(key, jax.nn.sigmoid(logits[:, 1] - logits[:, 0]))
         return jnp.where(block, jnp.where(up, high, low).astype(x.dtype), x)
 
     def scaled(self, factor: Array) -> "Ising":
         return _scaled(self, factor)
 
 
-class Potts(HasConditionals):
+class Potts(HasLogits):
     r"""The Potts model, ``E(x) = -Σ_{i<j} W_ij [x_i = x_j] - Σ_i b_i[x_i]``, on {0, …, k-1}^n.
 
     Full conditionals: ``p(x_i = c | rest) ∝ exp(b_i[c] + Σ_j W_ij [x_j = c])``. Reference: Wu (1982), Rev. Mod. Phys. 54.
@@ -217,9 +221,11 @@ class Potts(HasConditionals):
         labels = x if x.ndim == 2 else jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype)
         return -0.5 * jnp.sum(labels * self.coupling.field(labels)) - jnp.sum(self.bias * labels)
 
+    def logits(self, x: Array) -> Array:
+        return self.bias + self.coupling.field(jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype))
+
     def resample(self, key: PRNGKeyArray, x: Array, block: Array) -> Array:
-        logits = self.bias + self.coupling.field(jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype))
-        return jnp.where(block, jax.random.categorical(key, logits).astype(x.dtype), x)
+        return jnp.where(block, jax.random.categorical(key, self.logits(x)).astype(x.dtype), x)
 
     def scaled(self, factor: Array) -> "Potts":
         return _scaled(self, factor)

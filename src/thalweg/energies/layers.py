@@ -8,7 +8,7 @@ image, the gradient in the weight), and because derivatives of any order stay su
 
 import math
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,8 +20,6 @@ from jaxtyping import Array, PRNGKeyArray
 from paramax import NonTrainable, unwrap
 
 from thalweg.core import Refreshable
-
-Method = Literal["im2col", "native"]
 
 
 class _Geometry(NamedTuple):
@@ -98,7 +96,7 @@ def _bind(wanted: str, values: dict[str, Array], geometry: _Geometry) -> Array:
     return _convolution.bind(first, second, wanted=wanted, geometry=geometry)
 
 
-def _transpose(position: int, cotangent: Array, *operands: Array, wanted: str, geometry: _Geometry) -> Array:
+def _transpose(position: int, cotangent: Array, *operands: Any, wanted: str, geometry: _Geometry) -> Array:
     names = _OPERANDS[wanted]
     return _bind(names[position], {names[1 - position]: operands[1 - position], wanted: cotangent}, geometry)
 
@@ -124,7 +122,7 @@ batching.primitive_batchers[_convolution] = _batch
 mlir.register_lowering(_convolution, mlir.lower_fun(_derivative, multiple_results=False))
 
 
-def convolve(x: Array, weight: Array, *, stride: int = 1, padding: int = 0, method: Method | None = None) -> Array:
+def convolve(x: Array, weight: Array, *, stride: int = 1, padding: int = 0, method: str | None = None) -> Array:
     """``y[p, o] = Σ_{i,c} x[stride·p + i - padding, c]·w[i, c, o]``: the convolution of one image, without bias.
 
     Args:
@@ -176,12 +174,17 @@ def _power_iteration(matrix: Array, vectors: tuple[Array, Array, Array]) -> tupl
     return left / jnp.linalg.norm(left), new, new - right * (right @ new)
 
 
-@jax.jit
-def _fresh_vectors(matrix: Array) -> tuple[Array, Array, Array]:
-    """Vectors for a newly drawn matrix, to which no direction is special; 20 iterations make the first norm right."""
-    inputs, outputs = matrix.shape
+@partial(jax.jit, static_argnames=("shape", "spectral_norm"))
+def _draw(key: PRNGKeyArray, shape: tuple[int, ...], spectral_norm: bool) -> tuple[Array, NonTrainable | None]:
+    """A normal weight and its vectors: no direction is special to it, and 20 iterations make the first norm right."""
+    inputs, outputs = math.prod(shape[:-1]), shape[-1]
+    # drawn flat: the random generator compiles several times slower for four axes
+    matrix = jax.random.normal(key, (inputs * outputs,)).reshape(inputs, outputs)
+    if not spectral_norm:
+        return matrix.reshape(shape), None
     start = (jnp.zeros(inputs), jnp.full(outputs, outputs**-0.5), jnp.zeros(outputs))
-    return lax.fori_loop(0, 20, lambda _, vectors: _power_iteration(matrix, vectors), start)
+    vectors = lax.fori_loop(0, 20, lambda _, vectors: _power_iteration(matrix, vectors), start)
+    return matrix.reshape(shape), NonTrainable(vectors)
 
 
 class Weight(Refreshable):
@@ -202,10 +205,8 @@ class Weight(Refreshable):
     vectors: NonTrainable | None
 
     def __init__(self, shape: tuple[int, ...], *, key: PRNGKeyArray, slope: float = 0.0, spectral_norm: bool = False):
-        deviation = math.sqrt(2 / ((1 + slope**2) * math.prod(shape[:-1])))
-        # drawn flat: the random generator compiles several times slower for four axes
-        self.array = deviation * jax.random.normal(key, (math.prod(shape),)).reshape(shape)
-        self.vectors = NonTrainable(_fresh_vectors(self.matrix)) if spectral_norm else None
+        normal, self.vectors = _draw(key, shape, spectral_norm)
+        self.array = math.sqrt(2 / ((1 + slope**2) * math.prod(shape[:-1]))) * normal
 
     @property
     def matrix(self) -> Array:
@@ -267,7 +268,7 @@ class Conv(eqx.Module):
     bias: Array
     stride: int = eqx.field(static=True)
     padding: int = eqx.field(static=True)
-    method: Method | None = eqx.field(static=True)
+    method: str | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -278,7 +279,7 @@ class Conv(eqx.Module):
         padding: int = 0,
         *,
         key: PRNGKeyArray,
-        method: Method | None = None,
+        method: str | None = None,
         **options: Any,
     ):
         self.weight = Weight((kernel, kernel, inputs, outputs), key=key, **options)

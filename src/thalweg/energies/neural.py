@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Energy
-from thalweg.energies.layers import Conv, Dense, Method
+from thalweg.energies.layers import Conv, Dense
 from thalweg.spaces import Real
 
 Function = str | Callable[[Array], Array]
@@ -27,7 +27,6 @@ PRESETS = {
     "C": ((32, 32, 3), (*_FIRST, (4, 2, 1, 512), _LAST), (512, 256)),
     "digits": ((8, 8, 1), ((3, 1, 1, 32), (4, 2, 1, 64), (4, 2, 1, 128)), (128,)),
 }
-
 
 _ACTIVATIONS: dict[str, Callable[[Array, float], Array]] = {
     "leaky_relu": jax.nn.leaky_relu,
@@ -48,7 +47,7 @@ class Activation(eqx.Module):
     [-1.0, 2.0]
     """
 
-    function: str | Callable[[Array], Array] = eqx.field(static=True)
+    function: Function = eqx.field(static=True)
     slope: float = eqx.field(static=True, converter=float, default=0.2)
 
     def __check_init__(self):
@@ -67,9 +66,7 @@ class Activation(eqx.Module):
 
 def _check(x: Array, space: Real) -> None:
     if x.shape != space.shape:
-        raise ValueError(
-            f"expected one point of shape {space.shape}, got {x.shape}; batch with jax.vmap, channels last"
-        )
+        raise ValueError(f"expected one point of shape {space.shape}, got {x.shape}; batch by jax.vmap, channels last")
 
 
 def _scaled(size: int, width: float) -> int:
@@ -177,7 +174,7 @@ class ConvNet(Energy):
         layers: Sequence[tuple[int, int, int, int]] | None = None,
         dense: Sequence[int] | None = None,
         activation: Function = "leaky_relu",
-        method: Method | None = None,
+        method: str | None = None,
     ):
         if preset is not None:
             if preset not in PRESETS:
@@ -259,7 +256,7 @@ class ResNet(Energy):
         activation: Function = "silu",
         slope: float = 0.2,
         spectral_norm: bool = False,
-        method: Method | None = None,
+        method: str | None = None,
     ):
         self.space = Real(shape)
         image = len(self.space.shape) == 3
@@ -286,8 +283,9 @@ class ResNet(Energy):
                 first = linear(inputs, outputs, halved if halves else same, keys[0])
                 second = linear(outputs, outputs, same, keys[1])
                 # a 2×2 convolution of stride 2 and a 4×4 one of stride 2, padded by 1, leave the same positions
-                shortcut = linear(inputs, outputs, (2, 2, 0) if halves else (1, 1, 0), keys[2])
-                made.append(Residual(first, second, shortcut if halves or inputs != outputs else None))
+                sizes = (2, 2, 0) if halves else (1, 1, 0)
+                shortcut = linear(inputs, outputs, sizes, keys[2]) if halves or inputs != outputs else None
+                made.append(Residual(first, second, shortcut))
                 inputs = outputs
         self.blocks = tuple(made)
         self.head = Dense(inputs, 1, key=key_head, slope=1.0, spectral_norm=spectral_norm)

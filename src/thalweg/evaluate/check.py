@@ -10,10 +10,12 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg import exact as exact_sums
-from thalweg.core import HasSampler, Kernel, Space, Verdict, as_energy
+from thalweg.core import HasSampler, HasTransitionMatrix, Kernel, Space, Verdict, as_energy
 from thalweg.samplers.run import advance
 from thalweg.spaces import Finite
 
+# the largest space whose transition matrix is written down, and how far πT may be from π in single precision
+_STATES, _ROUNDING = 4096, 2e-5
 # with this probability a bias of the size reported as detectable would have been seen
 _POWER = 0.99
 
@@ -35,7 +37,8 @@ def check_sampler(
     every statistic f has ``E[f(x_steps)] = E[f(x_0)]`` whatever the mixing time, so the paired differences
     ``f(x_steps) - f(x_0)`` of the independent chains have mean zero: each is tested at ``false_alarm`` divided by the
     number of statistics. The statistics are bounded (smooth steps, squares and random waves of the standardised point,
-    and steps in the energy), so that the normal approximation holds on heavy tails too.
+    and steps in the energy), so that the normal approximation holds on heavy tails too. On a finite space of up to
+    4096 states a kernel that can write down its transition matrix T is held to ``πT = π`` as well.
 
     After RestrictedBoltzmannMachines.jl's stationarity test; Geweke (2004), JASA 99, has the idea in Bayesian dress.
 
@@ -86,8 +89,19 @@ def check_sampler(
         f"{steps} steps."
     )
     if moved == 0:
-        text = f"FAILED: no chain moved in {steps} steps, so nothing was tested."
-    return Verdict(passed and moved > 0, false_alarm, detectable, text)
+        return Verdict(False, false_alarm, detectable, f"FAILED: no chain moved in {steps} steps, so nothing was tested.")
+    if isinstance(kernel, HasTransitionMatrix) and isinstance(energy.space, Finite) and energy.space.size <= _STATES:
+        loss = _matrix_loss(kernel, energy)
+        holds = loss <= _ROUNDING
+        passed, text = passed and holds, f"{text} Exactly, πT {'=' if holds else '≠'} π: they differ by {loss:.1g} in all."
+    return Verdict(passed, false_alarm, detectable, text)
+
+
+def _matrix_loss(kernel: HasTransitionMatrix, energy: Any) -> float:
+    """``Σ|πT - π|``."""
+    matrix = np.asarray(kernel.transition_matrix(energy), np.float64)
+    law = np.asarray(exact_sums.probabilities(energy), np.float64)
+    return float(np.abs(law @ matrix - law).sum())
 
 
 def _exact_sampler(energy: Any, exact: Callable | None) -> Callable[[PRNGKeyArray, tuple[int, ...]], Array]:

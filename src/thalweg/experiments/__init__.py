@@ -46,6 +46,30 @@ EXPERIMENTS: dict[str, Experiment] = {
         "slides, p̃(x) = 3exp(-(x+2)²/2) + exp(-(x-4)²/8)",
         "thalweg.experiments.slides:two_bumps",
     ),
+    "mh-example": Experiment(
+        "mh-example",
+        "Metropolis-Hastings on the 1-D density: its histogram against the normalised density",
+        "slides, 1e5 samples, 1e3 burn-in, proposal N(x, 1)",
+        "thalweg.experiments.slides:mh_example",
+    ),
+    "mh-proposal-width": Experiment(
+        "mh-proposal-width",
+        "acceptance and effective draws over the width of the proposal, on the 1-D density",
+        "slides, what the proposal of Metropolis-Hastings does",
+        "thalweg.experiments.mixing:mh_proposal_width",
+    ),
+    "mala-banana": Experiment(
+        "mala-banana",
+        "MALA on a bent Gaussian against exact samples",
+        "slides, 1e4 samples, 200 burn-in",
+        "thalweg.experiments.banana:mala_banana",
+    ),
+    "slow-mixing": Experiment(
+        "slow-mixing",
+        "mode weights 0.8 and 0.2 by Langevin, annealed Langevin and tempering",
+        "slides, after Song and Ermon (2019), figure 3",
+        "thalweg.experiments.mixing:slow_mixing",
+    ),
 }
 
 

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from thalweg import exact
 from thalweg.energies import two_bumps as two_bumps_energy
+from thalweg.experiments.compare import beside, histogram_distance, ks_distance, mixing, mixture_cdf
+from thalweg.report.chains import draw_running_mean, draw_trace
 from thalweg.report.figures import LIGHT, canvas, legend, panel
 from thalweg.samplers import Chains, RandomWalk, sample
 
@@ -20,6 +22,7 @@ _CHAINS, _DRAWS, _BURN_IN, _THIN, _SCALE = 100, 1000, 500, 5, 4.0
 
 # 3exp(-(x+2)²/2) + exp(-(x-4)²/8) = 5√(2π) · [0.6 N(x; -2, 1) + 0.4 N(x; 4, 4)]
 _LOG_Z = math.log(5 * math.sqrt(2 * math.pi))
+_EDGES = np.linspace(_LOW, _HIGH, 89)
 _EXACT = {"mean": 0.4, "variance": 10.84, "first_mass": 0.6}
 
 
@@ -101,19 +104,19 @@ def _figure(energy: Any, independent: np.ndarray, drawn: np.ndarray, numbers: di
 
     share, rhat = numbers["masses"], numbers["chains"]["rhat"]
     title = f"{len(independent):_} exact samples".replace("_", " ")
-    _histogram(figure, 2, grid, density, independent, title, share["exact_samples"])
+    _histogram(figure, (2, 2, 2), grid, density, independent, title, share["exact_samples"])
     title = f"{_CHAINS} random-walk chains, {_DRAWS} draws each, R-hat {rhat:.3f}"
-    _histogram(figure, 4, grid, density, drawn, title, share["chains"])
+    _histogram(figure, (2, 2, 4), grid, density, drawn, title, share["chains"])
     for axes in figure.axes:
         axes.set_xlim(_LOW, _HIGH)
     return figure
 
 
 def _histogram(
-    figure: Figure, place: int, grid: np.ndarray, density: np.ndarray, x: np.ndarray, title: str, masses: list[float]
+    figure: Figure, place: Any, grid: np.ndarray, density: np.ndarray, x: np.ndarray, title: str, masses: list[float]
 ) -> Axes:
-    axes = panel(figure, (2, 2, place), title=title, x="x", y="density")
-    edges = np.linspace(_LOW, _HIGH, 89)
+    axes = panel(figure, place, title=title, x="x", y="density")
+    edges = _EDGES
     counts, _ = np.histogram(x, edges)
     label = f"histogram; masses {masses[0]:.3f} and {masses[1]:.3f}"
     heights = counts / (len(x) * np.diff(edges))
@@ -121,3 +124,56 @@ def _histogram(
     axes.plot(grid, density, color=LIGHT.data, linewidth=1.8, label="p(x); masses 0.6 and 0.4")
     legend(axes)
     return axes
+
+
+def mh_example(
+    key: PRNGKeyArray, progress: bool = False, *, chains: int = 4, draws: int = 100_000
+) -> tuple[Figure, dict[str, Any]]:
+    """The slides' Metropolis-Hastings run on the same density: ``N(x, 1)`` proposed, 1e3 burn-in, 1e5 samples.
+
+    The first chain is the slides'; three more from other starts tell whether it can be trusted. Numbers: the mean and
+    the masses of the bumps, exactly and from one chain and all, with Monte Carlo standard errors; total variation of
+    the histogram and Kolmogorov-Smirnov distance to the exact law, beside those of as many independent samples.
+
+    >>> figure, numbers = mh_example(jax.random.key(0), draws=2000)
+    >>> numbers["mean"]["exact"]
+    0.4
+    """
+    key_exact, key_start, key_chains = jax.random.split(key, 3)
+    energy = two_bumps_energy()
+    start = jax.random.uniform(key_start, (chains, 1), minval=-5.0, maxval=5.0)
+    ran = sample(energy, RandomWalk(1.0), start, key=key_chains, draws=draws, burn_in=1000, progress=progress)
+    independent = np.asarray(energy.sample(key_exact, (draws,)), float).ravel()
+    told, column = ran.summary(), np.asarray(ran.draws, float)[..., 0]
+    in_first = _first_share(column)
+    of_share = Chains(jnp.asarray(in_first)[..., None], ran.stats).summary()
+    cdf = mixture_cdf([0.6, 0.4], [-2.0, 4.0], [1.0, 2.0])
+    sets = {"chain": column[0], "chains": column, "exact_samples": independent}
+    numbers = {
+        "kernel": "RandomWalk(1)",
+        "chains": chains,
+        "draws": draws,
+        "burn_in": 1000,
+        **mixing(told),
+        "mean": beside(_EXACT["mean"], column, float(told.mcse[0]), independent),
+        "first_mass": beside(_EXACT["first_mass"], in_first, float(of_share.mcse[0]), _first_share(independent)),
+        "total_variation": {name: histogram_distance(x, _EDGES, cdf) for name, x in sets.items()},
+        "ks": {name: ks_distance(x, cdf) for name, x in sets.items()},
+    }
+    figure = canvas(11, 5.4)
+    grid = figure.add_gridspec(2, 2, width_ratios=[1.25, 1.0])
+    x = np.linspace(_LOW, _HIGH, 800)
+    density = np.exp(-np.asarray(jax.vmap(energy)(jnp.asarray(x, jnp.float32)[:, None])) - _LOG_Z)
+    title = f"One chain of {draws:_} draws, proposal N(x, 1)".replace("_", " ")
+    share = numbers["first_mass"]["chain"]
+    _histogram(figure, grid[:, 0], x, density, column[0], title, [share, 1 - share]).set_xlim(_LOW, _HIGH)
+    draw_trace(figure, grid[0, 1], column[:1, :5000], "x")
+    figure.axes[1].set_title("Its first 5000 draws", loc="left")
+    draw_running_mean(figure, grid[1, 1], column, "x", true_mean=_EXACT["mean"])
+    return figure, numbers
+
+
+def _first_share(x: np.ndarray) -> np.ndarray:
+    """The probability that a point is of the first bump."""
+    first = 3 * np.exp(-((x + 2) ** 2) / 2)
+    return first / (first + np.exp(-((x - 4) ** 2) / 8))

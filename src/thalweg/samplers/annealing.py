@@ -12,6 +12,7 @@ from thalweg.core import ConditionalKernel, Info, Kernel, State, given, is_concr
 from thalweg.energies.compose import tempered
 from thalweg.samplers.langevin import norm
 from thalweg.samplers.lift import require_energy
+from thalweg.samplers.noise import normal
 from thalweg.samplers.tempering import carried
 from thalweg.spaces import require_gradient
 
@@ -76,7 +77,7 @@ class AnnealedLangevin(ConditionalKernel):
         size = self.epsilon * (sigma / self.sigmas[-1]) ** 2
         uphill = jax.vmap(lambda point: score(given(energy, sigma), point))
         direction = uphill(state.x)
-        x = state.x + 0.5 * size * direction + jnp.sqrt(size) * jax.random.normal(key, state.x.shape, state.x.dtype)
+        x = state.x + 0.5 * size * direction + jnp.sqrt(size) * normal(key, state.x.shape, state.x.dtype)
         if self.denoise:
             last = state.count == self.length - 1
             x = jax.lax.cond(last, lambda x: x + sigma**2 * uphill(x), lambda x: x, x)

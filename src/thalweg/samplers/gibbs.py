@@ -1,18 +1,18 @@
 """Gibbs sampling: coordinates drawn anew from their exact full conditionals, block by block."""
 
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import HasConditionals, Info, Kernel
+from thalweg.core import HasConditionals, HasLogits, HasTransitionMatrix, Info
 from thalweg.samplers.langevin import Position
 from thalweg.samplers.lift import require_energy
 
 
-class Gibbs(Kernel):
+class Gibbs(HasTransitionMatrix):
     r"""One sweep: ``x_block ~ p(x_block | rest)`` for every block of coordinates independent given the rest.
 
     The energy says which blocks (a graph's colours) and draws from the conditionals. Systematic scan takes the blocks
@@ -29,7 +29,7 @@ class Gibbs(Kernel):
     (8, 10, 16)
     """
 
-    scan: Literal["systematic", "random"] = eqx.field(static=True, default="systematic")
+    scan: str = eqx.field(static=True, default="systematic")
 
     def __check_init__(self):
         if self.scan not in ("systematic", "random"):
@@ -57,3 +57,28 @@ class Gibbs(Kernel):
 
         x, _ = jax.lax.scan(one, state.x, (jax.random.split(key_draws, len(blocks)), order))
         return Position(x), Info()
+
+    def transition_matrix(self, energy: Any) -> Array:
+        if not isinstance(energy, HasLogits):
+            raise ValueError(f"expected an energy on a finite space with logits, got {type(energy).__name__}; use Ising or Potts")
+        matrices = [_block_matrix(energy, block) for block in energy.blocks]
+        if self.scan == "random":
+            return jnp.linalg.matrix_power(sum(matrices[1:], matrices[0]) / len(matrices), len(matrices))
+        whole = matrices[0]
+        for matrix in matrices[1:]:
+            whole = whole @ matrix
+        return whole
+
+
+@eqx.filter_jit
+def _block_matrix(energy: Any, block: Array) -> Array:
+    """``T[i, j] = Π_{k in block} p(x_k = x'_k | rest of x) · Π_{k not in block} [x_k = x'_k]``."""
+    states = energy.space.states(0, energy.space.size)
+    levels = jnp.searchsorted(jnp.array(energy.space.levels), states)
+
+    def row(x):
+        log_prob = jax.nn.log_softmax(energy.logits(x))
+        redrawn = jnp.take_along_axis(log_prob[None], levels[..., None], axis=-1)[..., 0]
+        return jnp.exp(jnp.sum(jnp.where(block, redrawn, jnp.where(states == x, 0.0, -jnp.inf)), axis=-1))
+
+    return jax.lax.map(row, states)

@@ -5,13 +5,20 @@ from typing import Any
 import blackjax.mcmc.hmc
 import blackjax.mcmc.nuts
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
+from blackjax.mcmc.metrics import default_metric
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Info, is_concrete, positive
+from thalweg.core import Info, Kernel, is_concrete, positive
 from thalweg.samplers.langevin import norm
-from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state
+from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state, log_density
+from thalweg.samplers.noise import log_uniform, normal
+
+# a trajectory that loses more energy than this has left the path it should follow
+_DIVERGED = 1000.0
 
 
 def _mass_matrix(value: float | Array) -> Array:
@@ -36,7 +43,7 @@ def _inverse(mass: Array, x: Array) -> Array:
     return jnp.linalg.inv(mass) if mass.ndim == 2 else jnp.broadcast_to(1 / mass, (x.size,))
 
 
-class HMC(LiftedKernel):
+class HMC(Kernel):
     r"""Hamiltonian Monte Carlo: momentum ``v ~ N(0, M)``, ``steps`` leapfrog steps of size ε on
     ``H(x, v) = E(x) + ½ vᵀM⁻¹v``, then accept with probability ``min(1, exp(H(x, v) - H(x', v')))``.
 
@@ -59,15 +66,33 @@ class HMC(LiftedKernel):
     steps: Array = eqx.field(converter=lambda value: _whole("steps", value), default=10)
     mass_matrix: Array = eqx.field(converter=_mass_matrix, default=1.0)
 
-    def init_one(self, energy: Any, x: Array) -> GradientState:
-        return gradient_state("HMC", energy, x)
+    def init(self, energy: Any, x: Array) -> GradientState:
+        return jax.vmap(lambda point: gradient_state("HMC", energy, point))(x)
 
-    def step_one(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        step = blackjax.mcmc.hmc.build_kernel()
-        inverse = _inverse(self.mass_matrix, state.x)
-        settings = (self.step_size, inverse, self.steps)
-        new, told = blackjax_step(step, blackjax.mcmc.hmc.HMCState, key, energy, state, *settings)
-        return new, Info(told.acceptance_rate, norm(state.gradient), told.is_divergent)
+    def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
+        # momenta and accept steps of all chains are drawn in one block; a key per chain would cost more than leapfrog
+        key_momentum, key_accept = jax.random.split(key)
+        chains, size = state.x.shape[0], state.x[0].size
+        inverse = _inverse(self.mass_matrix, state.x[0])
+        noise = normal(key_momentum, (chains, size), state.x.dtype)
+        momenta = (noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse)).T) if inverse.ndim == 2 else noise / jnp.sqrt(inverse)
+        leapfrog = velocity_verlet(lambda x: log_density(energy, x), default_metric(inverse).kinetic_energy)
+
+        def kinetic(momentum):
+            return 0.5 * jnp.dot(momentum, inverse @ momentum if inverse.ndim == 2 else inverse * momentum)
+
+        def trajectory(state, momentum):
+            start = IntegratorState(state.x, momentum.reshape(state.x.shape), -state.energy, -state.gradient)
+            end = jax.lax.fori_loop(0, self.steps, lambda _, now: leapfrog(now, self.step_size), start)
+            gained = state.energy + kinetic(momentum) + end.logdensity - kinetic(end.momentum.reshape(-1))
+            return GradientState(end.position, -end.logdensity, -end.logdensity_grad), gained
+
+        new, gained = jax.vmap(trajectory)(state, momenta)
+        log_accept = jnp.where(jnp.isnan(gained), -jnp.inf, gained)
+        accept = log_uniform(key_accept, log_accept.shape) < log_accept
+        kept = jax.tree.map(lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, state)
+        acceptance = jnp.exp(jnp.minimum(log_accept, 0))
+        return kept, Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -_DIVERGED)
 
 
 class NUTS(LiftedKernel):

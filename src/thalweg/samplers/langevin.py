@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Info, Kernel, State, as_model, is_concrete, positive, score
 from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state
+from thalweg.samplers.noise import normal
 from thalweg.spaces import require_gradient
 
 
@@ -71,7 +72,7 @@ class Langevin(Kernel):
         gradient = -jax.vmap(lambda point: score(energy, point))(state.x)
         noise_scale = self.noise_scale
         drift = gradient if self.clip_gradient is None else jnp.clip(gradient, -self.clip_gradient, self.clip_gradient)
-        x = state.x - 0.5 * self.step_size * drift + noise_scale * jax.random.normal(key, state.x.shape, state.x.dtype)
+        x = state.x - 0.5 * self.step_size * drift + noise_scale * normal(key, state.x.shape, state.x.dtype)
         if self.clip_x is not None:
             x = jnp.clip(x, self.clip_x[0], self.clip_x[1])
         return Position(x), Info(gradient_norm=jax.vmap(norm)(gradient))
@@ -144,7 +145,7 @@ class UnderdampedLangevin(Kernel):
         velocity = state.velocity + half * force(state.x)
         x = state.x + half * velocity
         keep = jnp.exp(-self.friction * self.step_size)
-        noise = jax.random.normal(key, x.shape, x.dtype)
+        noise = normal(key, x.shape, x.dtype)
         velocity = keep * velocity + jnp.sqrt(1 - keep**2) * noise
         x = x + half * velocity
         last = force(x)

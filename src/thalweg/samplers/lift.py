@@ -88,17 +88,16 @@ def gradient_state(name: str, model: Any, x: Array) -> GradientState:
     return GradientState(x, value, gradient)
 
 
+def log_density(energy: Any, x: Array) -> Array:
+    """``-E(x)``, and minus infinity wherever the energy is not finite, so that such a proposal is rejected."""
+    value = energy(x)
+    return jnp.where(jnp.isfinite(value), -value, -jnp.inf)
+
+
 def blackjax_step(
     step: Callable, carrier: Callable, key: PRNGKeyArray, energy: Any, state: GradientState, *settings: Any
 ) -> tuple[GradientState, Any]:
-    """One step of a blackjax kernel, whose state is ``carrier(position, logdensity, logdensity_grad)``, on an energy.
-
-    blackjax sees a log-density of minus infinity wherever the energy is not finite, so such a proposal is rejected.
-    """
-
-    def log_density(x):
-        value = energy(x)
-        return jnp.where(jnp.isfinite(value), -value, -jnp.inf)
-
-    new, told = step(key, carrier(state.x, -state.energy, -state.gradient), log_density, *settings)
+    """One step of a blackjax kernel, whose state is ``carrier(position, logdensity, logdensity_grad)``, on an energy."""
+    here = carrier(state.x, -state.energy, -state.gradient)
+    new, told = step(key, here, lambda x: log_density(energy, x), *settings)
     return GradientState(new.position, -new.logdensity, -new.logdensity_grad), told

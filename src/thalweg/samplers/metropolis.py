@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import HasLogZ, HasSampler, Info, Kernel, State, positive
 from thalweg.samplers.lift import require_energy
+from thalweg.samplers.noise import log_uniform, normal
 from thalweg.spaces import require_gradient
 
 
@@ -45,7 +46,7 @@ class RandomWalk(Kernel):
 
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
-        proposal = state.x + self.scale * jax.random.normal(key_move, state.x.shape, state.x.dtype)
+        proposal = state.x + self.scale * normal(key_move, state.x.shape, state.x.dtype)
         return metropolis(key_accept, energy, state, proposal, jnp.zeros(state.energy.shape))
 
 
@@ -147,7 +148,7 @@ def metropolis(
     finite = jnp.isfinite(proposed)
     # comparing with a NaN is false, so a non-finite proposal is rejected without touching its value
     log_accept = jnp.where(finite, state.energy - proposed + log_ratio, -jnp.inf)
-    accept = jnp.log(jax.random.uniform(key, log_accept.shape)) < log_accept
+    accept = log_uniform(key, log_accept.shape) < log_accept
     spread = accept.reshape(-1, *[1] * (proposal.ndim - 1))
     new = EnergyState(jnp.where(spread, proposal, state.x), jnp.where(accept, proposed, state.energy))
     return new, Info(acceptance=jnp.exp(jnp.minimum(log_accept, 0)), divergent=~finite)
