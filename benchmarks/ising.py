@@ -20,7 +20,7 @@ def flips(settings: Settings) -> Iterator[Row]:
     """Seconds a sweep, in which every spin is drawn once, against a limit, plain `Gibbs` and dwave-samplers.
 
     A run of many sweeps is divided by their number; the peer's is taken less a run of few, as it spends seconds on
-    handing over the model, which is no sweep.
+    taking the model in, which is no sweep.
     """
     contestants: dict[str, Contestant] = {"ours": _sweeps(Checkerboard(), 50 if settings.quick else 500)}
     contestants["gibbs"] = _sweeps(tw.samplers.Gibbs(), 5)
@@ -28,19 +28,16 @@ def flips(settings: Settings) -> Iterator[Row]:
     few = settings._replace(rounds=min(settings.rounds, 5))
     try:
         with Worker("ising.py") as worker:
-            contestants["dwave"] = _less(worker, few=2, many=12)
+            contestants["dwave"] = _less(worker, few=2, many=32)
             seconds = race(contestants, few, calls=1)
             missing = ""
     except PeerMissing as reason:
         contestants.pop("dwave", None)
         seconds, missing = race(contestants, few, calls=1), str(reason)
     limit = SIDE**2 / LIMIT * 1e-9
-    yield row(
-        name, seconds["ours"], [limit] * few.rounds, 1.0, against=f"{LIMIT} flips/ns, got {_rate(seconds['ours'])}"
-    )
-    yield row(
-        name, seconds["ours"], seconds["gibbs"], None, "at least", against=f"Gibbs, {_rate(seconds['gibbs'])} flips/ns"
-    )
+    reached, plain = _rate(seconds["ours"]), _rate(seconds["gibbs"])
+    yield row(name, seconds["ours"], [limit] * few.rounds, 1.0, against=f"limit of {LIMIT} flips/ns; reached {reached}")
+    yield row(name, seconds["ours"], seconds["gibbs"], None, "at least", against=f"Gibbs, {plain} flips/ns")
     if missing:
         ours = statistics.median(seconds["ours"])
         yield Row(name, ours, None, None, sense="at least", against="dwave-samplers", note=missing)
@@ -56,9 +53,7 @@ def _rate(seconds: list[float]) -> str:
 def _sweeps(kernel: tw.core.Kernel, sweeps: int) -> Contestant:
     energy = tw.energies.Ising(tw.energies.Grid((SIDE, SIDE), 1 / TEMPERATURE))
     init = jnp.ones((1, SIDE**2), jnp.int32)
-    run = local(
-        lambda: tw.sample(energy, kernel, init, key=jax.random.key(0), draws=1, burn_in=sweeps - 1).draws,
-    )
+    run = local(lambda: tw.sample(energy, kernel, init, key=jax.random.key(0), draws=1, burn_in=sweeps - 1).draws)
     return lambda calls: run(calls) / sweeps
 
 

@@ -143,12 +143,17 @@ def test_exact_samples_have_the_exact_frequencies(key):
 
 def test_exact_samples_reach_every_block(key):
     field = np.linspace(-1, 1, 15)
-    points = exact.sample(key, lambda x: -jnp.dot(field, x), (20_000,), tw.Binary(15))
-    z = (np.asarray(points).mean(0) - special.expit(field)) / np.sqrt(
-        special.expit(field) * special.expit(-field) / 2e4
-    )
-    assert np.max(np.abs(z)) < stats.norm.isf(FALSE_ALARM / 30)
-    assert exact.sample(key, lambda x: -x[0], (), tw.Spin(3)).shape == (3,)
+    points = np.asarray(exact.sample(key, lambda x: -jnp.dot(field, x), (20_000,), tw.Binary(15)), float)
+    on = special.expit(field)
+    # the first site says which block a state is in: it must not tell of the others
+    pairs, both = points[:, :1] * points[:, 1:], on[0] * on[1:]
+    for values, p in ((points, on), (pairs, both)):
+        z = (values.mean(0) - p) / np.sqrt(p * (1 - p) / len(points))
+        assert np.max(np.abs(z)) < stats.norm.isf(FALSE_ALARM / 60)
+
+
+def test_one_exact_sample_has_the_shape_of_a_point(key):
+    assert exact.sample(key, PAIRWISE).shape == (4,)
 
 
 # transition matrices

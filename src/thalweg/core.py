@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 
@@ -49,7 +50,7 @@ class Energy(eqx.Module):
 
 
 class ScoreNetwork(eqx.Module):
-    """A vector field ``s(x)`` of x's own shape, standing for ``∇ₓ log p(x)``; it need not be the gradient of anything."""
+    """A vector field ``s(x)`` of x's own shape, standing for ``∇ₓ log p(x)``; it need not be a gradient."""
 
     space: eqx.AbstractVar[Space | None]
 
@@ -114,7 +115,7 @@ class Refreshable(eqx.Module):
 
 
 class State(eqx.Module):
-    """What a kernel carries from step to step: the positions ``x`` of all chains, and what must not be computed twice."""
+    """What a kernel carries from step to step: where all chains are, and what must not be computed twice."""
 
     x: eqx.AbstractVar[Array]
 
@@ -176,7 +177,7 @@ class Objective(eqx.Module):
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[PyTree, PyTree]:
-        """``(params, state)``: params are trained along with the energy (log Z, a flow), state is carried (a buffer)."""
+        """``(params, state)``: params are trained with the energy (log Z, a flow), state is carried (a buffer)."""
 
     @abc.abstractmethod
     def loss(self, key: PRNGKeyArray, energy: Any, params: PyTree, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
@@ -256,7 +257,7 @@ class _Given(Energy):
 
 
 class _GivenScore(ScoreNetwork):
-    network: Callable[[Array, Any], Array]
+    network: Any
     condition: PyTree
     space: Space | None = eqx.field(static=True)
 
@@ -281,7 +282,9 @@ def as_energy(function: Any, space: Space | None = None) -> Energy:
             raise ValueError(
                 f"expected one space, got {space} for an energy that lives on {function.space}; leave out `space`"
             )
-        return function if space is None or function.space is not None else _FunctionEnergy(function, space)
+        return (
+            function if space is None or function.space is not None else _FunctionEnergy(function=function, space=space)
+        )
     if isinstance(function, ScoreNetwork):
         raise ValueError(
             f"expected an energy, got the score network {type(function).__name__}: a vector field has no energy; "
@@ -289,10 +292,10 @@ def as_energy(function: Any, space: Space | None = None) -> Energy:
         )
     if not callable(function):
         raise ValueError(f"expected an energy, a callable x -> scalar, got {type(function).__name__}; wrap it in one")
-    return _FunctionEnergy(function, space)
+    return _FunctionEnergy(function=function, space=space)
 
 
-def as_score(function: Callable[[Array], Array], space: Space | None = None) -> ScoreNetwork:
+def as_score(function: Any, space: Space | None = None) -> ScoreNetwork:
     """Any callable ``x -> array of x's shape`` as a `ScoreNetwork`.
 
     >>> import jax.numpy as jnp, thalweg as tw
@@ -300,7 +303,7 @@ def as_score(function: Callable[[Array], Array], space: Space | None = None) -> 
     >>> tw.score(network, jnp.ones(2)).tolist()
     [-1.0, -1.0]
     """
-    return function if isinstance(function, ScoreNetwork) else _FunctionScore(function, space)
+    return function if isinstance(function, ScoreNetwork) else _FunctionScore(function=function, space=space)
 
 
 def as_model(model: Any) -> Energy | ScoreNetwork:
@@ -338,10 +341,12 @@ def given(model: Callable, condition: PyTree, space: Space | None = None) -> Any
     >>> float(tw.given(noisy, 0.5)(jnp.ones(2)))
     4.0
     """
-    wrapper = _GivenScore if isinstance(model, ScoreNetwork) else _Given
     known = model.space if isinstance(model, (Energy, ScoreNetwork)) else None
     condition = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, (int, float)) else leaf, condition)
-    return wrapper(model, condition, known if space is None else space)
+    where = known if space is None else space
+    if isinstance(model, ScoreNetwork):
+        return _GivenScore(network=model, condition=condition, space=where)
+    return _Given(energy=model, condition=condition, space=where)
 
 
 def score(model: Any, x: Array) -> Array:
@@ -361,14 +366,12 @@ def refresh(tree: PyTree) -> PyTree:
     def is_refreshable(node):
         return isinstance(node, Refreshable)
 
-    return jax.tree.map(
-        lambda node: node.refresh() if is_refreshable(node) else node, tree, is_leaf=is_refreshable
-    )
+    return jax.tree.map(lambda node: node.refresh() if is_refreshable(node) else node, tree, is_leaf=is_refreshable)
 
 
 def is_concrete(value: Any) -> bool:
     """Whether a number can be looked at now, which it cannot while a function is being traced."""
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)
 
 
 def positive(name: str, value: Any) -> Array:

@@ -1,5 +1,6 @@
 """The spaces points live in, and the refusals of samplers that do not fit them."""
 
+import abc
 import math
 from typing import Any
 
@@ -14,7 +15,9 @@ from thalweg.core import Space
 def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(size < 1 for size in sizes):
-        raise ValueError(f"expected a shape of positive sizes, got {sizes}; give for example Real(2) or Real((28, 28, 1))")
+        raise ValueError(
+            f"expected a shape of positive sizes, got {sizes}; give for example Real(2) or Real((28, 28, 1))"
+        )
     return sizes
 
 
@@ -37,7 +40,10 @@ class Discrete(Space):
 class Finite(Discrete):
     """A discrete space that can be listed: every coordinate takes one of ``levels``."""
 
-    levels: eqx.AbstractVar[tuple[int, ...]]
+    @property
+    @abc.abstractmethod
+    def levels(self) -> tuple[int, ...]:
+        """The values a coordinate can take, rising."""
 
     @property
     def size(self) -> int:
@@ -177,7 +183,7 @@ class Binary(Finite):
     shape: tuple[int, ...] = eqx.field(static=True, converter=_shape)
 
     @property
-    def levels(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def levels(self) -> tuple[int, ...]:
         return (0, 1)
 
 
@@ -187,7 +193,7 @@ class Spin(Finite):
     shape: tuple[int, ...] = eqx.field(static=True, converter=_shape)
 
     @property
-    def levels(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def levels(self) -> tuple[int, ...]:
         return (-1, 1)
 
 
@@ -202,7 +208,7 @@ class Categorical(Finite):
             raise ValueError(f"expected k >= 2 labels, got {self.k}; a site with one label is a constant")
 
     @property
-    def levels(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def levels(self) -> tuple[int, ...]:
         return tuple(range(self.k))
 
 

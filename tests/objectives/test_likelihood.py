@@ -5,7 +5,7 @@ import optax
 import pytest
 
 import thalweg as tw
-from thalweg.core import Kernel, Info
+from thalweg.core import Info, Kernel
 from thalweg.samplers.langevin import Position
 
 
@@ -32,7 +32,6 @@ def test_the_gradient_is_that_of_the_two_means(key):
     batch = TRUTH.sample(key, (50,))
     energy = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
     objective = tw.objectives.MaximumLikelihood(tw.samplers.Langevin(0.1), steps=3, start=tw.samplers.from_data())
-    params, state = objective.init(key, energy, batch)
     kernel = objective.kernel
     _, key_chain = jax.random.split(key)
     negatives = tw.samplers.advance(key_chain, kernel, energy, kernel.init(energy, batch), 3)[0].x

@@ -21,7 +21,9 @@ TARGETS = {
     "random spins": tw.energies.Ising(random_couplings(KEY, 10), 0.3 * jax.random.normal(KEY, (10,))),
     "random bits": tw.energies.Ising(random_couplings(KEY, 8), -0.2, tw.Binary(8)),
     "lattice with field": tw.energies.Ising(tw.energies.Grid((3, 4), 0.4, periodic=False), 0.2),
-    "categories": tw.energies.Potts(tw.energies.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], 0.7), 3, [0.5, 0.0, -0.4]),
+    "categories": tw.energies.Potts(
+        tw.energies.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], 0.7), 3, [0.5, 0.0, -0.4]
+    ),
 }
 KERNELS = {
     "Gibbs": tw.samplers.Gibbs(),

@@ -12,7 +12,9 @@ from thalweg.samplers.metropolis import EnergyState, RandomWalk
 
 CORRELATED = tw.energies.Gaussian(jnp.array([1.0, -2.0]), jnp.array([[2.0, 1.2], [1.2, 1.0]]))
 SKEWED = tw.energies.GaussianMixture(
-    jnp.array([0.7, 0.3]), jnp.array([[0.0, 0.0], [2.0, 1.0]]), jnp.array([[[1.0, 0.3], [0.3, 0.5]], [[0.2, 0], [0, 1.5]]])
+    jnp.array([0.7, 0.3]),
+    jnp.array([[0.0, 0.0], [2.0, 1.0]]),
+    jnp.array([[[1.0, 0.3], [0.3, 0.5]], [[0.2, 0], [0, 1.5]]]),
 )
 TARGETS = {
     "correlated": CORRELATED,
@@ -85,7 +87,9 @@ def test_langevin_bias_has_slope_one():
     bias = []
     for step_size in steps:
         kernel = tw.samplers.Langevin(step_size)
-        shrink = kernel.step(jax.random.key(0), lambda x: 0.5 * jnp.sum(x**2), kernel.init(lambda x: 0.0, jnp.ones((1, 1))))
+        shrink = kernel.step(
+            jax.random.key(0), lambda x: 0.5 * jnp.sum(x**2), kernel.init(lambda x: 0.0, jnp.ones((1, 1)))
+        )
         still = kernel.step(jax.random.key(0), lambda x: 0.0 * jnp.sum(x), kernel.init(lambda x: 0.0, jnp.ones((1, 1))))
         drift = float(still[0].x[0, 0] - shrink[0].x[0, 0])  # (τ/2)·∇E at x = 1
         bias.append(float(kernel.noise_scale) ** 2 / (1 - (1 - drift) ** 2) - 1)
@@ -181,7 +185,10 @@ def test_per_chain_lifts_a_kernel_of_one_chain(key):
         (lambda: tw.samplers.Langevin(0.1, clip_x=(1.0, -1.0)), "expected clip_x"),
         (lambda: tw.samplers.MALA(-1.0), "expected step_size > 0"),
         (lambda: tw.samplers.HMC(0.1, steps=0), "expected steps to be a whole number >= 1"),
-        (lambda: tw.samplers.HMC(0.1, mass_matrix=jnp.array([[1.0, 2.0], [2.0, 1.0]])), "positive-definite mass matrix"),
+        (
+            lambda: tw.samplers.HMC(0.1, mass_matrix=jnp.array([[1.0, 2.0], [2.0, 1.0]])),
+            "positive-definite mass matrix",
+        ),
         (lambda: tw.samplers.HMC(0.1, mass_matrix=jnp.zeros((2, 3))), "expected a mass matrix"),
         (lambda: tw.samplers.RandomWalk(-0.1), "expected scale > 0"),
     ],

@@ -48,7 +48,9 @@ def test_advance_takes_as_many_steps_as_asked_across_blocks(key, monkeypatch):
     monkeypatch.setattr(chain_loop, "_BLOCK", 10)
     descent = tw.samplers.Langevin(0.2, noise_scale=0.0)
     for steps in (1, 10, 25):
-        state, count = advance(key, descent, quadratic, descent.init(quadratic, jnp.ones((1, 1))), steps, lambda info: 1)
+        state, count = advance(
+            key, descent, quadratic, descent.init(quadratic, jnp.ones((1, 1))), steps, lambda info: 1
+        )
         assert count == steps
         assert jnp.allclose(state.x, 0.9**steps, rtol=1e-5)
 

@@ -137,7 +137,9 @@ def test_updates_after_the_checkpoint_are_forgotten_on_resume(tmp_path):
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 11, "loss": 0.0}\n{"step": 12, "lo')  # a crash in the middle of a line
     resumed = fit(12, CHAIN, run_dir=tmp_path, resume=True)
-    assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == list(range(1, 13))
+    assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == list(
+        range(1, 13)
+    )
     assert len(resumed.history["loss"]) == 12
 
 
@@ -173,10 +175,10 @@ def test_it_runs_off_the_main_thread_too():
 
 
 def test_a_loss_that_is_not_finite_stops_training_and_is_not_checkpointed(tmp_path):
-    with pytest.raises(tw.train.DivergedError, match="expected a finite loss, got (nan|inf|-inf) at update"):
+    with pytest.raises(tw.train.DivergedError, match=r"expected a finite loss, got (nan|inf|-inf) at update"):
         fit(200, optimizer=optax.sgd(1e20), run_dir=tmp_path, checkpoint_every=1)
-    for name in os.listdir(tmp_path / "checkpoints"):
-        assert int(name) < 200
+    for folder in (tmp_path / "checkpoints").iterdir():
+        assert int(folder.name) < 200
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert all(np.isfinite(row["loss"]) for row in rows)
 
@@ -228,7 +230,14 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(tmp_path, m
     ],
 )
 def test_bad_input_gets_one_sentence(change, sentence):
-    settings = {"energy": start(), "data": DATA, "objective": MeanEnergy(), "optimizer": ADAM, "steps": 2, "batch_size": 4}
+    settings = {
+        "energy": start(),
+        "data": DATA,
+        "objective": MeanEnergy(),
+        "optimizer": ADAM,
+        "steps": 2,
+        "batch_size": 4,
+    }
     with pytest.raises(ValueError, match=sentence):
         tw.fit(**{**settings, "key": jax.random.key(0), **change})
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
@@ -15,10 +14,7 @@ from thalweg.spaces import Binary, Categorical, Counts, Interval, Positive, Real
 class _Tempered(Energy):
     energy: Energy
     temperature: Array
-
-    @property
-    def space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.energy.space
+    space: Space | None = eqx.field(static=True)
 
     def __call__(self, x: Array) -> Array:
         return self.energy(x) / self.temperature
@@ -34,7 +30,9 @@ def tempered(energy: Any, temperature: float | Array) -> Energy:
     1.0
     """
     energy, temperature = as_energy(energy), positive("temperature", temperature)
-    return energy.scaled(1 / temperature) if isinstance(energy, HasConditionals) else _Tempered(energy, temperature)
+    if isinstance(energy, HasConditionals):
+        return energy.scaled(1 / temperature)
+    return _Tempered(energy=energy, temperature=temperature, space=energy.space)
 
 
 class Clamped(Energy):
@@ -42,18 +40,15 @@ class Clamped(Energy):
 
     energy: Energy
     values: Array
-    _free: tuple[int, ...] = eqx.field(static=True)
+    free: tuple[int, ...] = eqx.field(static=True)
+    space: Space | None = eqx.field(static=True)
 
     @property
     def mask(self) -> np.ndarray:
         """Boolean, of the full point's shape: which coordinates are held."""
         held = np.ones(self.values.size, bool)
-        held[list(self._free)] = False
+        held[list(self.free)] = False
         return held.reshape(self.values.shape)
-
-    @property
-    def space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return _of_size(self.energy.space, len(self._free))
 
     def __call__(self, x: Array) -> Array:
         return self.energy(self.complete(x))
@@ -63,11 +58,11 @@ class Clamped(Energy):
         flat = self.values.reshape(-1).astype(x.dtype)
         if x.shape == self.values.shape:
             x = self.reduce(x)
-        return flat.at[np.array(self._free)].set(x).reshape(self.values.shape)
+        return flat.at[np.array(self.free)].set(x).reshape(self.values.shape)
 
     def reduce(self, x: Array) -> Array:
         """The free coordinates ``(free,)`` of a full point."""
-        return x.reshape(-1)[np.array(self._free)]
+        return x.reshape(-1)[np.array(self.free)]
 
 
 class _ClampedConditionals(Clamped, HasConditionals):
@@ -76,17 +71,18 @@ class _ClampedConditionals(Clamped, HasConditionals):
     blocks: Array
 
     def resample(self, key: PRNGKeyArray, x: Array, block: Array) -> Array:
-        whole = jnp.zeros(self.values.size, bool).at[np.array(self._free)].set(block).reshape(self.values.shape)
+        whole = jnp.zeros(self.values.size, bool).at[np.array(self.free)].set(block).reshape(self.values.shape)
         return self.reduce(self.energy.resample(key, self.complete(x), whole))  # pyright: ignore[reportAttributeAccessIssue]
 
     def scaled(self, factor: Array) -> "_ClampedConditionals":
-        return type(self)(self.energy.scaled(factor), self.values, self._free, self.blocks)  # pyright: ignore[reportAttributeAccessIssue]
+        whole = self.energy.scaled(factor)  # pyright: ignore[reportAttributeAccessIssue]
+        return type(self)(energy=whole, values=self.values, free=self.free, space=self.space, blocks=self.blocks)
 
 
 class _ClampedLogits(_ClampedConditionals, HasLogits):
     def logits(self, x: Array) -> Array:
         whole = self.energy.logits(self.complete(x))  # pyright: ignore[reportAttributeAccessIssue]
-        return whole.reshape(-1, whole.shape[-1])[np.array(self._free)]
+        return whole.reshape(-1, whole.shape[-1])[np.array(self.free)]
 
 
 def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
@@ -121,13 +117,14 @@ def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
         )
     if held.all():
         raise ValueError("expected a mask that leaves something free, got one that holds every coordinate; unmark some")
-    _of_size(energy.space, 1)
     free = tuple(np.flatnonzero(~held.reshape(-1)).tolist())
+    space = _of_size(energy.space, len(free))
     if not isinstance(energy, HasConditionals):
-        return Clamped(energy, values, free)
+        return Clamped(energy=energy, values=values, free=free, space=space)
     blocks = np.asarray(energy.blocks).reshape(len(energy.blocks), -1)[:, list(free)]
     kind = _ClampedLogits if isinstance(energy, HasLogits) else _ClampedConditionals
-    return kind(energy, values, free, jnp.asarray(blocks[blocks.any(axis=1)]))
+    blocks = jnp.asarray(blocks[blocks.any(axis=1)])
+    return kind(energy=energy, values=values, free=free, space=space, blocks=blocks)
 
 
 def _of_size(space: Space | None, size: int) -> Space | None:
@@ -140,7 +137,7 @@ def _of_size(space: Space | None, size: int) -> Space | None:
         case Positive():
             return Positive(size)
         case Interval(low=low, high=high):
-            return Interval(low, high, size)
+            return Interval(low=low, high=high, shape=size)
         case Binary():
             return Binary(size)
         case Spin():

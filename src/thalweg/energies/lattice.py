@@ -94,7 +94,9 @@ class Grid(Coupling):
 
     def __init__(self, shape: tuple[int, int], weight: Any = 1.0, periodic: bool = True):
         if periodic and min(shape) < 3:
-            raise ValueError(f"expected at least 3 sites round a torus, got {shape}; use periodic=False for small lattices")
+            raise ValueError(
+                f"expected at least 3 sites round a torus, got {shape}; use periodic=False for small lattices"
+            )
         self.shape, self.weight, self.periodic = shape, jnp.asarray(weight, float), periodic
 
     @property
@@ -192,7 +194,8 @@ class Ising(HasLogits):
 class Potts(HasLogits):
     r"""The Potts model, ``E(x) = -Σ_{i<j} W_ij [x_i = x_j] - Σ_i b_i[x_i]``, on {0, …, k-1}^n.
 
-    Full conditionals: ``p(x_i = c | rest) ∝ exp(b_i[c] + Σ_j W_ij [x_j = c])``. Reference: Wu (1982), Rev. Mod. Phys. 54.
+    Full conditionals: ``p(x_i = c | rest) ∝ exp(b_i[c] + Σ_j W_ij [x_j = c])``.
+    Reference: Wu (1982), Rev. Mod. Phys. 54.
 
     Args:
         coupling: a matrix ``(n, n)``, a `Graph` or a `Grid`.

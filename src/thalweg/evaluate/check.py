@@ -89,11 +89,16 @@ def check_sampler(
         f"{steps} steps."
     )
     if moved == 0:
-        return Verdict(False, false_alarm, detectable, f"FAILED: no chain moved in {steps} steps, so nothing was tested.")
+        return Verdict(
+            False, false_alarm, detectable, f"FAILED: no chain moved in {steps} steps, so nothing was tested."
+        )
     if isinstance(kernel, HasTransitionMatrix) and isinstance(energy.space, Finite) and energy.space.size <= _STATES:
         loss = _matrix_loss(kernel, energy)
         holds = loss <= _ROUNDING
-        passed, text = passed and holds, f"{text} Exactly, πT {'=' if holds else '≠'} π: they differ by {loss:.1g} in all."
+        passed, text = (
+            passed and holds,
+            f"{text} Exactly, πT {'=' if holds else '≠'} π: they differ by {loss:.1g} in all.",
+        )
     return Verdict(passed, false_alarm, detectable, text)
 
 

@@ -28,7 +28,7 @@ def kaufman_log_z(shape: tuple[int, int], coupling: float) -> float:
     above the critical temperature. A side of 2 has its bond counted twice. References: Kaufman (1949), Phys. Rev. 76;
     Ferdinand and Fisher (1969), Phys. Rev. 185.
 
-    >>> round(kaufman_log_z((4, 4), 0.0) / np.log(2), 6)
+    >>> round(float(kaufman_log_z((4, 4), 0.0) / np.log(2)), 6)
     16.0
     """
     rows, columns = _sides(shape)

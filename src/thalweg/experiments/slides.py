@@ -168,7 +168,6 @@ def mh_example(
     share = numbers["first_mass"]["chain"]
     _histogram(figure, grid[:, 0], x, density, column[0], title, [share, 1 - share]).set_xlim(_LOW, _HIGH)
     draw_trace(figure, grid[0, 1], column[:1, :5000], "x")
-    figure.axes[1].set_title("Its first 5000 draws", loc="left")
     draw_running_mean(figure, grid[1, 1], column, "x", true_mean=_EXACT["mean"])
     return figure, numbers
 

@@ -69,9 +69,7 @@ class MaximumLikelihood(Objective):
         check_scalar(energy, batch)
         return None, self.start.init(key, point_space(energy, batch), batch)
 
-    def loss(
-        self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: Array
-    ) -> tuple[Array, Step]:
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: Array) -> tuple[Array, Step]:
         energy = as_energy(energy)
         negatives, state, metrics = negative_samples(key, self.kernel, self.steps, self.start, energy, state, batch)
         count = batch.shape[0]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -19,9 +20,7 @@ from thalweg.samplers.run import Chains
 
 Coordinate = int | tuple[int, ...]
 
-_MOST_POINTS = 2000  # along one line: more than the page has pixels
-_MOST_ROWS = 8  # chains with a row of their own in a rank plot
-_BINS = 20
+_MOST_POINTS, _MOST_ROWS = 2000, 8  # along one line, more than a page has pixels; chains with a row of their own
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -93,11 +92,7 @@ def chain_plots(
 ) -> Figure:
     """Trace, ranks, autocorrelation and running mean of each of ``coordinates`` (by default the first two).
 
-    Args:
-        chains: `Chains` or draws ``(chains, draws, *event)``.
-        coordinates: places in the flattened point, or indices in its event.
-        true_mean: the exact mean, of the event's shape, or None.
-        theme: the colours.
+    The other arguments are those of `running_mean_plot`.
 
     >>> len(chain_plots(np.random.default_rng(0).normal(size=(4, 100, 3)), [0, 2]).axes)
     8
@@ -112,7 +107,7 @@ def chain_plots(
         column, name = coordinate_of(chains, coordinate)
         draw_trace(figure, grid[2 * row, 0], column, name, theme)
         draw_ranks(figure, grid[2 * row, 1], column, name, theme)
-        draw_autocorrelation(figure, grid[2 * row + 1, 0], column, name, theme, None)
+        draw_autocorrelation(figure, grid[2 * row + 1, 0], column, name, theme)
         mean = _mean_of(true_mean, event, coordinate)
         draw_running_mean(figure, grid[2 * row + 1, 1], column, name, theme, mean)
     return figure
@@ -132,7 +127,7 @@ def draw_trace(figure: Figure, place: Any, column: np.ndarray, name: str, theme:
 def draw_ranks(figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT) -> None:
     """Histograms of pooled ranks, one per chain, and the even share as a dashed line."""
     chains, draws = column.shape
-    bins = int(np.clip(draws // 5, 1, _BINS))
+    bins = int(np.clip(draws // 5, 1, 20))
     edges = np.linspace(0.5, chains * draws + 0.5, bins + 1)
     counts = np.stack([np.histogram(chain, edges)[0] for chain in pooled_ranks(column)])
     even = draws / bins
@@ -292,10 +287,9 @@ def _mean_of(true_mean: Any, event: tuple[int, ...], coordinate: Coordinate) -> 
 def _mcse(column: np.ndarray) -> float:
     if np.ptp(column) == 0:
         return 0.0
-    half = column.shape[1] // 2
     # one chain is cut in two, as a single one cannot be compared with another
-    several = column if len(column) > 1 else column[:, : 2 * half].reshape(2, half)
-    return float(summarise(several[..., None], {}).mcse[0])  # pyright: ignore[reportArgumentType]
+    several = column if len(column) > 1 else column[:, : column.shape[1] // 2 * 2].reshape(2, -1)
+    return float(summarise(jnp.asarray(several)[..., None], {}).mcse[0])
 
 
 def _colours(chains: int, theme: Theme) -> tuple[list[str], float]:

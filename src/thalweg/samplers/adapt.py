@@ -57,7 +57,8 @@ def warm_up(
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Gaussian(jnp.zeros(2), jnp.array([100.0, 0.01]))
-    >>> kernel, x = tw.samplers.warm_up(tw.samplers.NUTS(0.1), energy, jnp.zeros((4, 2)), key=jax.random.key(0), steps=400)
+    >>> nuts, init = tw.samplers.NUTS(0.1), jnp.zeros((4, 2))
+    >>> kernel, x = tw.samplers.warm_up(nuts, energy, init, key=jax.random.key(0), steps=400)
     >>> bool(kernel.mass_matrix[1] / kernel.mass_matrix[0] > 1000)
     True
     """
@@ -78,10 +79,12 @@ def warm_up(
 
 @eqx.filter_jit
 def _windows(key, kernel, energy, x, steps, target, dense) -> WarmedUp:
-    algorithm, extra = (blackjax.nuts, {"max_num_doublings": kernel.max_doublings})
+    algorithm, extra = blackjax.nuts, {"max_num_doublings": kernel.max_doublings}
     if isinstance(kernel, HMC):
         algorithm, extra = blackjax.hmc, {"num_integration_steps": kernel.steps}
-    adaptation = blackjax.window_adaptation(
+    # blackjax's own annotations ask for plain numbers; arrays are what keeps another target from recompiling
+    build: Any = blackjax.window_adaptation
+    adaptation = build(
         algorithm,
         lambda point: -energy(point),
         is_mass_matrix_diagonal=not dense,
@@ -98,9 +101,7 @@ def _windows(key, kernel, energy, x, steps, target, dense) -> WarmedUp:
     x, sizes, inverses = jax.vmap(one)(jax.random.split(key, x.shape[0]), x)
     inverse = jnp.mean(inverses, axis=0)
     mass = jnp.linalg.inv(inverse) if dense else 1 / inverse
-    tuned = eqx.tree_at(
-        lambda k: (k.step_size, k.mass_matrix), kernel, (jnp.exp(jnp.mean(jnp.log(sizes))), mass)
-    )
+    tuned = eqx.tree_at(lambda k: (k.step_size, k.mass_matrix), kernel, (jnp.exp(jnp.mean(jnp.log(sizes))), mass))
     return WarmedUp(tuned, x)
 
 

@@ -93,7 +93,7 @@ class Cooled(State):
 
 
 class SimulatedAnnealing(Kernel):
-    r"""Any kernel on ``E/T`` while T falls geometrically from ``hot`` to ``cold`` over ``steps`` steps, and stays there.
+    r"""Any kernel on ``E/T`` while T falls geometrically from ``hot`` to ``cold`` over ``steps`` steps; then it stays.
 
     An optimiser in the form of a kernel: with a slow enough schedule the chains end at minima of E, the MAP point of
     the model. Reference: Kirkpatrick, Gelatt and Vecchi (1983), Science 220.

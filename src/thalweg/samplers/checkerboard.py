@@ -71,6 +71,9 @@ class Packed(State):
     odd: Array
     layout: Layout = eqx.field(static=True)
 
+    def __init__(self, even: Array, odd: Array, layout: Layout):
+        self.even, self.odd, self.layout = even, odd, layout
+
     @property
     def x(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The chains' positions, ``(chains, sites)``."""
@@ -83,8 +86,8 @@ class Checkerboard(Kernel):
     A site with n of its four neighbours up is drawn up with probability ``p_n = σ((h-l)(b + w·(n·h + (4-n)·l)))``,
     where l and h are the two levels: ``σ(2b + 2w(2n-4))`` on spins. This is `Gibbs` on the same energy, with up to 32
     spins in a word (multi-spin coding): one adder counts the neighbours of all of them, and ``u < p_n`` is decided bit
-    by bit, where the words of random bits are the binary digits of 32 uniform numbers u. All 32 digits are compared, so
-    ``p_n`` is met to 2⁻³²; a certain spin (``p_n`` of 0 or 1 to that precision) stays uncertain by at most 2⁻³².
+    by bit, where the words of random bits are the binary digits of 32 uniform numbers u. All 32 digits are compared:
+    ``p_n``, as floating point gives it, is rounded by at most 2⁻³².
 
     The random words are those of SFC32 (Doty-Humphrey's small fast chaotic generator): one stream for each word of
     spins, which starts at its own number and at 96 bits drawn from the step's key. Threefry would take longer than all

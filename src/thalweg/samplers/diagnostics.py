@@ -97,4 +97,7 @@ def _verdict(draws: np.ndarray, rhat, bulk, chains: int, divergences: int | None
             f"The chains agree (R-hat {np.max(rhat):.3f}) but there are only {np.min(bulk):.0f} effective draws "
             f"(should be {100 * chains}): run longer.{diverged}"
         )
-    return True, f"The chains have mixed (R-hat {np.max(rhat):.3f}, at least {np.min(bulk):.0f} effective draws).{diverged}"
+    return (
+        True,
+        f"The chains have mixed (R-hat {np.max(rhat):.3f}, at least {np.min(bulk):.0f} effective draws).{diverged}",
+    )

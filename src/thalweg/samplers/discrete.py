@@ -23,7 +23,8 @@ class GibbsWithGradients(LiftedKernel, HasTransitionMatrix):
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Ising(tw.energies.Grid((4, 4), weight=0.3), bias=0.1)
-    >>> chains = tw.sample(energy, tw.samplers.GibbsWithGradients(), jnp.ones((8, 16), int), key=jax.random.key(0), draws=9)
+    >>> kernel = tw.samplers.GibbsWithGradients()
+    >>> chains = tw.sample(energy, kernel, jnp.ones((8, 16), int), key=jax.random.key(0), draws=9)
     >>> bool(jnp.all(chains.stats["acceptance"] > 0.3))
     True
     """
@@ -47,7 +48,7 @@ class GibbsWithGradients(LiftedKernel, HasTransitionMatrix):
         return kept, info
 
     def _propose(self, energy: Any, state: GradientState, move: Array) -> tuple[GradientState, Array]:
-        """The state after ``move``, and the log of the Metropolis-Hastings ratio; a non-finite energy is never accepted."""
+        """The state after ``move``, and the log of the accept ratio; a non-finite energy is never accepted."""
         space = energy.space
         new = _at(energy, space, _apply(space, state.x, move))
         undo = move

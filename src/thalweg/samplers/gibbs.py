@@ -60,7 +60,9 @@ class Gibbs(HasTransitionMatrix):
 
     def transition_matrix(self, energy: Any) -> Array:
         if not isinstance(energy, HasLogits):
-            raise ValueError(f"expected an energy on a finite space with logits, got {type(energy).__name__}; use Ising or Potts")
+            raise ValueError(
+                f"expected an energy on a finite space with logits, got {type(energy).__name__}; use Ising or Potts"
+            )
         matrices = [_block_matrix(energy, block) for block in energy.blocks]
         if self.scan == "random":
             return jnp.linalg.matrix_power(sum(matrices[1:], matrices[0]) / len(matrices), len(matrices))

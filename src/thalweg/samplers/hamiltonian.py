@@ -39,7 +39,9 @@ def _mass_matrix(value: float | Array) -> Array:
 def _inverse(mass: Array, x: Array) -> Array:
     """The inverse mass matrix in blackjax's form: a vector or a matrix over the flattened point."""
     if mass.ndim and mass.shape[0] != x.size:
-        raise ValueError(f"expected a mass matrix for {x.size} coordinates, got shape {mass.shape}; match the point's size")
+        raise ValueError(
+            f"expected a mass matrix for {x.size} coordinates, got shape {mass.shape}; match the point's size"
+        )
     return jnp.linalg.inv(mass) if mass.ndim == 2 else jnp.broadcast_to(1 / mass, (x.size,))
 
 
@@ -75,8 +77,10 @@ class HMC(Kernel):
         chains, size = state.x.shape[0], state.x[0].size
         inverse = _inverse(self.mass_matrix, state.x[0])
         noise = normal(key_momentum, (chains, size), state.x.dtype)
-        momenta = (noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse)).T) if inverse.ndim == 2 else noise / jnp.sqrt(inverse)
-        leapfrog = velocity_verlet(lambda x: log_density(energy, x), default_metric(inverse).kinetic_energy)
+        momenta = (
+            (noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse)).T) if inverse.ndim == 2 else noise / jnp.sqrt(inverse)
+        )
+        leapfrog: Any = velocity_verlet(lambda x: log_density(energy, x), default_metric(inverse).kinetic_energy)
 
         def kinetic(momentum):
             return 0.5 * jnp.dot(momentum, inverse @ momentum if inverse.ndim == 2 else inverse * momentum)

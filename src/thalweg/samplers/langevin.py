@@ -43,7 +43,7 @@ class Langevin(Kernel):
     """
 
     step_size: Array
-    noise_scale: Array | None
+    noise_scale: Array
     clip_x: Array | None
     clip_gradient: Array | None
 
@@ -70,9 +70,8 @@ class Langevin(Kernel):
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
         gradient = -jax.vmap(lambda point: score(energy, point))(state.x)
-        noise_scale = self.noise_scale
         drift = gradient if self.clip_gradient is None else jnp.clip(gradient, -self.clip_gradient, self.clip_gradient)
-        x = state.x - 0.5 * self.step_size * drift + noise_scale * normal(key, state.x.shape, state.x.dtype)
+        x = state.x - 0.5 * self.step_size * drift + self.noise_scale * normal(key, state.x.shape, state.x.dtype)
         if self.clip_x is not None:
             x = jnp.clip(x, self.clip_x[0], self.clip_x[1])
         return Position(x), Info(gradient_norm=jax.vmap(norm)(gradient))
@@ -89,7 +88,8 @@ class MALA(LiftedKernel):
         step_size: τ > 0, in the convention above (blackjax's own is τ/2).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> chains = tw.sample(tw.energies.Banana(), tw.samplers.MALA(0.3), jnp.zeros((8, 2)), key=jax.random.key(0), draws=50)
+    >>> kernel = tw.samplers.MALA(0.3)
+    >>> chains = tw.sample(tw.energies.Banana(), kernel, jnp.zeros((8, 2)), key=jax.random.key(0), draws=50)
     >>> bool(jnp.all(chains.stats["acceptance"] > 0.2))
     True
     """
@@ -163,7 +163,8 @@ class GradientDescent(Kernel):
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.GradientDescent(0.2, momentum=0.5)
-    >>> chains = tw.sample(lambda x: jnp.sum((x - 3) ** 2), kernel, jnp.zeros((1, 1)), key=jax.random.key(0), draws=1, burn_in=99)
+    >>> bowl, init = lambda x: jnp.sum((x - 3) ** 2), jnp.zeros((1, 1))
+    >>> chains = tw.sample(bowl, kernel, init, key=jax.random.key(0), draws=1, burn_in=99)
     >>> bool(abs(chains.draws[0, 0, 0] - 3) < 1e-4)
     True
     """

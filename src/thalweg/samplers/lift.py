@@ -4,7 +4,6 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
@@ -97,7 +96,7 @@ def log_density(energy: Any, x: Array) -> Array:
 def blackjax_step(
     step: Callable, carrier: Callable, key: PRNGKeyArray, energy: Any, state: GradientState, *settings: Any
 ) -> tuple[GradientState, Any]:
-    """One step of a blackjax kernel, whose state is ``carrier(position, logdensity, logdensity_grad)``, on an energy."""
+    """One step on an energy of a blackjax kernel with state ``carrier(position, logdensity, logdensity_grad)``."""
     here = carrier(state.x, -state.energy, -state.gradient)
     new, told = step(key, here, lambda x: log_density(energy, x), *settings)
     return GradientState(new.position, -new.logdensity, -new.logdensity_grad), told

@@ -30,7 +30,8 @@ def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array | None:
     """32 random bits per number, those of ``jax.random.bits``; ``None`` where the key is not this generator's."""
     words = jax.random.key_data(key)
     count = int(np.prod(shape, dtype=np.int64))
-    if words.shape != (2,) or count >= 2**32 or not jax.config.jax_threefry_partitionable:
+    counted = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+    if words.shape != (2,) or count >= 2**32 or not counted:
         return None
     low = lax.iota(np.uint32, count)
     first, second = _threefry(words, jnp.zeros_like(low), low)

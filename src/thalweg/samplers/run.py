@@ -30,16 +30,16 @@ class Chains(eqx.Module):
         return _energies(as_model(energy), self.draws)
 
     def summary(self) -> Summary:
-        """Mean, deviation, Monte Carlo error, effective sample sizes and R-hat per coordinate, and a verdict in words."""
+        """Mean, deviation, Monte Carlo error, effective sizes and R-hat per coordinate, and a verdict in words."""
         return summarise(self.draws, self.stats)
 
     def to_arviz(self) -> Any:
         """The draws as an arviz object with one variable ``x``; needs the extra ``arviz``."""
         try:
-            import arviz
+            import arviz  # pyright: ignore[reportMissingImports]
         except ImportError as missing:
             raise ValueError(
-                "expected arviz to be installed for to_arviz, and it is not; install it with `pip install thalweg[arviz]`"
+                "expected arviz to be installed for to_arviz, and it is not; get it with `pip install thalweg[arviz]`"
             ) from missing
         return arviz.from_dict({"posterior": {"x": np.asarray(self.draws)}})
 
@@ -147,14 +147,16 @@ def sample(
     """
     for name, value, least in (("draws", draws, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
         if not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"expected {name} to be a whole number >= {least}, got {value!r}; give for example {least}")
+            raise ValueError(
+                f"expected {name} to be a whole number >= {least}, got {value!r}; give for example {least}"
+            )
     model = as_model(energy)
     x = _check_init(model, init)
     if isinstance(model, Clamped) and x.shape[1:] == model.values.shape:
         x = jax.vmap(model.reduce)(x)
     run = _run_with_bar if progress else _run
     if progress or burn_in + draws * thin > 10_000:
-        # a long run looks at its starts before, a short one has them looked at on the way: the look is a call of its own
+        # a long run looks at its starts before, a short one on the way: the look is a call of its own
         _check_start(np.asarray(_fine(_seen(kernel, model), x)), x, model)
     kept, totals, fine = run(key, kernel, model, x, int(burn_in), int(draws), int(thin))
     _check_start(np.asarray(fine), x, model)
@@ -167,7 +169,9 @@ def _check_init(model: Energy | ScoreNetwork, init: Array) -> Array:
     x = jnp.asarray(init)
     space = model.space
     if x.ndim == 0:
-        raise ValueError("expected init of shape (chains, *event), got a scalar; add a leading axis of chains: init[None]")
+        raise ValueError(
+            "expected init of shape (chains, *event), got a scalar; add a leading axis of chains: init[None]"
+        )
     if x.shape[0] == 0:
         raise ValueError("expected at least one chain in init, got none; give an array of shape (chains, *event)")
     shapes = [] if space is None else [space.shape]
@@ -201,7 +205,9 @@ def check_scalar(model: Any, x: Array) -> None:
     shape = getattr(out, "shape", None)
     if isinstance(model, ScoreNetwork):
         if shape != x.shape[1:]:
-            raise ValueError(f"expected a score of the point's shape {x.shape[1:]}, got {shape}; return an array like x")
+            raise ValueError(
+                f"expected a score of the point's shape {x.shape[1:]}, got {shape}; return an array like x"
+            )
     elif shape != ():
         raise ValueError(
             f"expected an energy to return a scalar for one point of shape {x.shape[1:]}, got shape {shape}; "
@@ -268,7 +274,7 @@ def _run_with_bar(key, kernel, model, x, burn_in, draws, thin):
 
     key_burn, keys = _keys(key, draws)
     state, fine = _init_piece(kernel, model, x), _fine(_seen(kernel, model), x)
-    kept, totals = [], None
+    kept, totals = [], {}
     with Progress(transient=True) as bar:
         task = bar.add_task(f"{state.x.shape[0]} chains", total=burn_in + draws * thin)
         for block in range(-(-burn_in // _BLOCK)):
@@ -281,6 +287,6 @@ def _run_with_bar(key, kernel, model, x, burn_in, draws, thin):
             piece = keys[start : start + length]
             state, x, now = jax.block_until_ready(_keep_piece(piece, kernel, model, state, thin))
             kept.append(jnp.moveaxis(x, 0, 1))
-            totals = now if totals is None else jax.tree.map(jnp.add, totals, now)
+            totals = jax.tree.map(jnp.add, totals, now) if totals else now
             bar.advance(task, len(piece) * thin)
     return jnp.concatenate(kept, axis=1), totals, fine

@@ -1,4 +1,4 @@
-"""Where the chains of a training step begin: the one thing that tells CD, PCD, short-run and replay-buffer training apart."""
+"""Where the chains of a training step begin: what tells CD, PCD, short-run and replay-buffer training apart."""
 
 import abc
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import Space
@@ -190,7 +189,7 @@ def as_start(start: Any) -> Start:
     made = start if isinstance(start, Start) else start()
     if not isinstance(made, Start):
         raise ValueError(
-            f"expected a start (from_noise(), from_data(), persistent(), ReplayBuffer(...)), got {type(start).__name__}; "
-            "give one of these"
+            f"expected a start (from_noise(), from_data(), persistent(), ReplayBuffer(...)), got "
+            f"{type(start).__name__}; give one of these"
         )
     return made

@@ -31,7 +31,8 @@ class ParallelTempering(Kernel):
 
     Exactly invariant when the inner kernel is. ``draws`` are the coldest rung's; ``stats["swap_rate"]`` is the mean
     acceptance of each neighbouring pair's swaps. Works over continuous and discrete kernels.
-    References: Geyer (1991), Computing Science and Statistics; Syed et al. (2022), J. R. Stat. Soc. B 84, for even-odd swaps.
+    References: Geyer (1991), Computing Science and Statistics; Syed et al. (2022), J. R. Stat. Soc. B 84, for the
+    even-odd swaps.
 
     Args:
         kernel: the inner kernel.
@@ -50,7 +51,9 @@ class ParallelTempering(Kernel):
     def __init__(self, kernel: Kernel, temperatures: Any):
         ladder = jnp.asarray(temperatures, float)
         if ladder.ndim != 1 or len(ladder) < 2:
-            raise ValueError(f"expected at least two temperatures, got shape {ladder.shape}; give for example [1, 2, 4]")
+            raise ValueError(
+                f"expected at least two temperatures, got shape {ladder.shape}; give for example [1, 2, 4]"
+            )
         if is_concrete(ladder) and not (ladder[0] == 1 and np.all(np.diff(ladder) > 0)):
             raise ValueError(f"expected temperatures rising from 1, got {np.asarray(ladder)}; sort them, starting at 1")
         self.kernel, self.temperatures = kernel, ladder
@@ -144,7 +147,8 @@ def tune_ladder(
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> well, init = tw.energies.DoubleWell(8.0), jnp.ones((64, 2))
-    >>> tuned = tw.samplers.tune_ladder(tw.samplers.MALA(0.05), well, init, key=jax.random.key(0), hottest=20.0, rungs=5)
+    >>> mala, key = tw.samplers.MALA(0.05), jax.random.key(0)
+    >>> tuned = tw.samplers.tune_ladder(mala, well, init, key=key, hottest=20.0, rungs=5)
     >>> rates = tw.sample(well, tuned, init, key=jax.random.key(1), draws=200, burn_in=100).stats["swap_rate"]
     >>> bool(rates.max() - rates.min() < 0.2)
     True

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -52,7 +53,7 @@ class Checkpoints:
         if step is None:
             raise ValueError(f"expected a checkpoint in {self.folder}, got none; train first, or check the run's name")
         try:
-            found = self._manager.restore(step, args=self._restore())
+            found = dict(self._manager.restore(step, args=self._restore()))
             intact = np.array_equal(found.pop("digest"), _digest(found))
         except Exception as problem:
             raise self._damaged(step) from problem
@@ -67,9 +68,7 @@ class Checkpoints:
                     "resume with the configuration the run was started with"
                 )
         structure = jax.tree.structure(like)
-        leaves = [
-            _like(found[name], leaf) for name, leaf in zip(sorted(expected), jax.tree.leaves(like), strict=True)
-        ]
+        leaves = [_like(found[name], leaf) for name, leaf in zip(sorted(expected), jax.tree.leaves(like), strict=True)]
         return step, jax.tree.unflatten(structure, leaves)
 
     def _damaged(self, step: int) -> ValueError:
@@ -87,7 +86,7 @@ def _arrays(tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def _is_key(leaf) -> bool:
-    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf) -> np.ndarray:
@@ -95,7 +94,11 @@ def _plain(leaf) -> np.ndarray:
 
 
 def _like(array: np.ndarray, leaf):
-    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else jax.numpy.array(array)
+    return (
+        jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(leaf))
+        if _is_key(leaf)
+        else jnp.array(array)
+    )
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:

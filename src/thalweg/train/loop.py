@@ -218,7 +218,9 @@ def _check(model, data, steps, batch_size, ema, resume, run_dir) -> int:
     check_array(leaves[0], event_shape=None if space is None else space.shape, integers=whole)
     rows = len(leaves[0])
     if any(len(leaf) != rows for leaf in leaves):
-        raise ValueError(f"expected the same number of rows in all data, got {[len(leaf) for leaf in leaves]}; align them")
+        raise ValueError(
+            f"expected the same number of rows in all data, got {[len(leaf) for leaf in leaves]}; align them"
+        )
     if not 1 <= batch_size <= rows:
         raise ValueError(f"expected a batch_size between 1 and the {rows} rows of data, got {batch_size}; lower it")
     if steps < 1:
