@@ -6,7 +6,7 @@ READY := .venv/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
 
-.PHONY: help setup demo test slow lint types layers bench lock
+.PHONY: help setup demo test slow lint bench peers lock
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -34,9 +34,14 @@ lint: $(READY)  ## style, types and layers
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## the table of ratios against peers and limits
-	benchmarks/make-peers
-	$(BIN)/python -m benchmarks.run
+bench: $(READY) peers  ## the table of ratios against peers and limits
+	$(BIN)/python benchmarks/run.py
+
+peers: .venv-peers/.ready  ## the peers' own environment
+
+.venv-peers/.ready: benchmarks/peers-requirements.txt | $(READY)
+	$(BIN)/python benchmarks/make_peers.py
+	touch $@
 
 lock: $(READY)  ## pin anew what pyproject.toml asks for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --extra dev --strip-extras --allow-unsafe --no-annotate \

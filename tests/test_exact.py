@@ -263,6 +263,17 @@ def polynomial(a, c=0.0, b=0.0, log=0.0):
     return Polynomial(*(jnp.asarray(value, jnp.float32) for value in (a, c, b, log)))
 
 
+def reversed_funnel(x):
+    """A funnel whose neck is far from zero: no node of the first mesh sees the far end of it."""
+    return x[0] ** 2 / 18 + 0.5 * jnp.exp(x[0]) * (x[1] - 7.3) ** 2 - 0.5 * x[0]
+
+
+def hidden_mode(x):
+    """A mode of width 0.05 at 10.17 that only a guess between the nodes finds, beside one of width 1 at -7."""
+    narrow = -0.5 * jnp.sum(((x - 10.17) / 0.05) ** 2) - x.size * math.log(0.05)
+    return -jnp.logaddexp(narrow, -0.5 * jnp.sum((x + 7) ** 2))
+
+
 INTEGRALS = {
     "a far narrow mode": (polynomial(0.5, 300), tw.Real(()), 0.5 * LOG_2PI),
     "a very narrow mode": (polynomial(0.5e8), tw.Real(()), 0.5 * LOG_2PI + math.log(1e-4)),
@@ -276,6 +287,8 @@ INTEGRALS = {
         2 * math.log(1 / 12),
     ),
     "a shifted funnel": (shifted_funnel, tw.Real(3), 1.5 * LOG_2PI + math.log(3)),
+    "a reversed funnel": (reversed_funnel, tw.Real(2), LOG_2PI + math.log(3)),
+    "a hidden mode": (hidden_mode, tw.Real(3), 1.5 * LOG_2PI + math.log(2)),
     "a wide banana": (wide_banana, tw.Real(2), LOG_2PI + math.log(10)),
 }
 

@@ -292,7 +292,7 @@ def as_energy(function: Any, space: Space | None = None) -> Energy:
         )
     if not callable(function):
         raise ValueError(f"expected an energy, a callable x -> scalar, got {type(function).__name__}; wrap it in one")
-    return _FunctionEnergy(function=function, space=space)
+    return _FunctionEnergy(function=function, space=space)  # pyright: ignore[reportArgumentType]
 
 
 def as_score(function: Any, space: Space | None = None) -> ScoreNetwork:

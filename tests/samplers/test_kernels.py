@@ -48,24 +48,34 @@ class NoAccept(RandomWalk):
 class NoHastings(tw.samplers.MALA):
     """Accepts by energies alone, as if the Langevin proposal were symmetric."""
 
-    def step_one(self, key, energy, state):
+    def step(self, key, energy, state):
         key_move, key_accept = jax.random.split(key)
         x = state.x - self.step_size / 2 * state.gradient
         x = x + jnp.sqrt(self.step_size) * jax.random.normal(key_move, x.shape)
-        new = self.init_one(energy, x)
-        accept = jnp.log(jax.random.uniform(key_accept)) < state.energy - new.energy
-        return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, state), Info()
+        new = self.init(energy, x)
+        accept = jnp.log(jax.random.uniform(key_accept, state.energy.shape)) < state.energy - new.energy
+        return jax.tree.map(lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, state), Info()
 
 
 class StaleGradient(tw.samplers.MALA):
     """Right but for the gradient it carries, which is that of the state before."""
 
-    def step_one(self, key, energy, state):
-        new, info = super().step_one(key, energy, state)
+    def step(self, key, energy, state):
+        new, info = super().step(key, energy, state)
         return eqx.tree_at(lambda s: s.gradient, new, state.gradient), info
 
 
-@pytest.mark.parametrize("kernel", [NoAccept(0.1), NoHastings(0.4), StaleGradient(0.4), tw.samplers.Langevin(0.2)])
+class NoisyBySquareRootTwo(tw.samplers.MALA):
+    """Draws its noise too large, and accepts as if it had not."""
+
+    def step(self, key, energy, state):
+        kicked = eqx.tree_at(lambda s: s.x, state, state.x + 0.2 * jax.random.normal(key, state.x.shape))
+        return super().step(key, energy, kicked)
+
+
+@pytest.mark.parametrize(
+    "kernel", [NoAccept(0.1), NoHastings(0.4), StaleGradient(0.4), NoisyBySquareRootTwo(0.4), tw.samplers.Langevin(0.2)]
+)
 def test_the_check_catches_wrong_kernels(key, kernel):
     verdict = tw.check_sampler(kernel, SKEWED, key=key, chains=20_000, steps=10)
     assert not verdict.passed, verdict
@@ -163,7 +173,7 @@ def test_leapfrog_energy_error_has_slope_two(key):
 
 def test_per_chain_lifts_a_kernel_of_one_chain(key):
     class Single(eqx.Module):
-        kernel: tw.samplers.MALA
+        kernel: tw.samplers.NUTS
 
         def init(self, energy, x):
             return self.kernel.init_one(energy, x)
@@ -172,8 +182,10 @@ def test_per_chain_lifts_a_kernel_of_one_chain(key):
             return self.kernel.step_one(key, energy, state)
 
     init = jnp.zeros((3, 2))
-    lifted = tw.sample(SKEWED, tw.samplers.per_chain(Single(tw.samplers.MALA(0.3))), init, key=key, draws=5)
-    ours = tw.sample(SKEWED, tw.samplers.MALA(0.3), init, key=key, draws=5)
+    lifted = tw.sample(
+        SKEWED, tw.samplers.per_chain(Single(tw.samplers.NUTS(0.3, max_doublings=3))), init, key=key, draws=5
+    )
+    ours = tw.sample(SKEWED, tw.samplers.NUTS(0.3, max_doublings=3), init, key=key, draws=5)
     assert jnp.array_equal(lifted.draws, ours.draws)
 
 

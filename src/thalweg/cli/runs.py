@@ -20,7 +20,7 @@ from thalweg.report import write_report
 from thalweg.report.files import write_whole
 from thalweg.train import DivergedError, Run, every, fit
 from thalweg.train.checkpoint import Checkpoints
-from thalweg.train.loop import _check as check
+from thalweg.train.loop import check_fit as check
 from thalweg.train.restore import load
 
 _ROWS = 2000  # as many rows of data get an energy in the samples' file

@@ -20,11 +20,13 @@ Table = Mapping[str, Callable[..., Any]]
 ENERGIES: Table = {"ConvNet": energies.ConvNet, "MLP": energies.MLP, "ResNet": energies.ResNet}
 OBJECTIVES: Table = {"MaximumLikelihood": objectives.MaximumLikelihood}
 KERNELS: Table = {
+    "GradientDescent": samplers.GradientDescent,
     "HMC": samplers.HMC,
     "Langevin": samplers.Langevin,
     "MALA": samplers.MALA,
     "NUTS": samplers.NUTS,
     "RandomWalk": samplers.RandomWalk,
+    "UnderdampedLangevin": samplers.UnderdampedLangevin,
 }
 STARTS: Table = {
     "ReplayBuffer": samplers.ReplayBuffer,
@@ -92,9 +94,9 @@ def loader(name: str) -> Callable[..., data.Dataset] | None:
         return None
     if name in data.CATALOGUE:
         return getattr(data, name)
-    reader = loading._path_reader(Path(name))
+    reader = loading.path_reader(Path(name))
     if reader is None:
-        raise ValueError(f"data.name: {loading._unknown(name, Path(name))}")
+        raise ValueError(f"data.name: {loading.unknown_name(name, Path(name))}")
     return reader
 
 

@@ -57,13 +57,13 @@ def load(source: str | Path, **options: Any) -> Dataset:
         return _checked(_toy(name, options), name)
     if name in _IMAGES:
         return _checked(_call(_IMAGES[name], name, options), name)
-    reader = _path_reader(path)
+    reader = path_reader(path)
     if reader is None:
-        raise ValueError(_unknown(name, path))
+        raise ValueError(unknown_name(name, path))
     return _checked(_call(reader, name, options, path), name)
 
 
-def _unknown(name: str, path: Path) -> str:
+def unknown_name(name: str, path: Path) -> str:
     if path.exists():
         return (
             f"{name}: expected .npy, .npz, .csv, .tsv, an IDX file, a CIFAR-10 .tar.gz or a folder, "
@@ -105,7 +105,7 @@ def _key(key: jax.Array | None) -> jax.Array:
     return jax.random.key(0) if key is None else key
 
 
-def _path_reader(path: Path) -> Callable[..., Dataset] | None:
+def path_reader(path: Path) -> Callable[..., Dataset] | None:
     if path.is_dir():
         return _folder_reader(path)
     if not path.is_file():

@@ -248,7 +248,7 @@ class Dense(eqx.Module):
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: Array) -> Array:
-        # the output is divided and not the weight: that is one pass less over a large matrix, and fuses with the rest
+        # the output is divided and not the weight: the same numbers without a second copy of every weight
         return x @ self.weight.array / self.weight.norm + self.bias
 
 

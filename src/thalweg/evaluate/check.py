@@ -85,8 +85,8 @@ def check_sampler(
     text = (
         f"{'passed' if passed else 'FAILED'}: of {len(names)} statistics the largest drift is that of {names[worst]}, "
         f"{z[worst]:+.1f} standard errors (limit {threshold:.1f}, false-alarm rate {false_alarm:g}); "
-        f"a drift of {detectable:.2g} standard deviations would have been seen; {moved:.0%} of {chains} chains moved in "
-        f"{steps} steps."
+        f"a drift of {detectable:.2g} standard deviations would have been seen; {moved:.0%} of {chains} chains moved "
+        f"in {steps} steps."
     )
     if moved == 0:
         return Verdict(

@@ -29,6 +29,7 @@ class Boxes(NamedTuple):
     log_mass: np.ndarray
     log_possible: np.ndarray
     unresolved: np.ndarray
+    summit: np.ndarray
 
 
 def _grid(low: np.ndarray, high: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -51,13 +52,20 @@ def even_grid(low: np.ndarray, high: np.ndarray, points: int) -> tuple[np.ndarra
 
 
 def _look(
-    energy: Energy, f: Callable | None, space: Space, floor: float, low: np.ndarray, high: np.ndarray
+    energy: Energy,
+    f: Callable | None,
+    space: Space,
+    floor: float,
+    low: np.ndarray,
+    high: np.ndarray,
+    hint: np.ndarray | None = None,
 ) -> Boxes | None:
-    """The boxes with what the survey says of each; ``None`` while tracing."""
+    """The boxes with what the survey says of each; ``None`` while tracing. A ``hint`` is a parent's summit."""
+    hint = np.stack([(low + high) / 2, high - low], axis=1) if hint is None else hint
     surveys = []
     for start in range(0, len(low), BATCH[low.shape[1]]):
         part = slice(start, start + BATCH[low.shape[1]])
-        said = survey(energy, f, space, floor, low[part], high[part])
+        said = survey(energy, f, space, floor, low[part], high[part], hint[part])
         if said is None:
             return None
         surveys.append([np.asarray(field, float) for field in said])
@@ -113,7 +121,8 @@ def _refine(look: Callable, boxes: Boxes, tolerance: float, most: int) -> Boxes:
         lower_high, upper_low = high.copy(), low.copy()
         for side in (lower_high, upper_low):
             np.put_along_axis(side, axis, np.sinh((ends[0] + ends[1]) / 2), 1)
-        children = look(np.concatenate([low, upper_low]), np.concatenate([lower_high, high]))
+        hint = np.concatenate([boxes.summit[cut]] * 2)
+        children = look(np.concatenate([low, upper_low]), np.concatenate([lower_high, high]), hint)
         boxes = _join(Boxes(*(field[~cut] for field in boxes)), children)
 
 
@@ -129,14 +138,15 @@ def _settle(
     """The boxes refined, slabs added on ``open_sides`` until nothing is left outside; and where the ends then lie."""
     dimensions = ends.shape[1]
     parts, ends = np.full(dimensions, _FIRST_PARTS[dimensions]), ends.copy()
+    refined = False
     while True:
         heavy = open_sides & _heavy_sides(boxes, ends, tolerance)
-        if not heavy.any():
+        if not heavy.any() and refined:
+            return boxes, ends
+        # what refining brings to light may reach further out, and what lies further out may need refining
+        refined = not heavy.any()
+        if refined:
             boxes = _refine(look, boxes, tolerance, points // NODES**dimensions)
-            # what refining brings to light may reach further out
-            heavy = open_sides & _heavy_sides(boxes, ends, tolerance)
-            if not heavy.any():
-                return boxes, ends
         for side, axis in np.argwhere(heavy):
             slab, face = ends.copy(), ends[side, axis]
             if abs(face) > _END:

@@ -119,38 +119,51 @@ def _lay_out(space: Space, low: Array, high: Array) -> tuple[Array, Array]:
 
 
 @eqx.filter_jit
-def _guess(space: Space, log_measures: Array, low: Array, high: Array) -> tuple[Array, Array]:
+def _guess(log_measures: Array, low: Array, high: Array, hint: Array) -> tuple[Array, Array]:
+    """Two guesses a box, ``(2, boxes, d)``, at where the density is highest, and their widths.
+
+    One is the box's own, the other the ``hint`` its parent gives: where it lies in a sibling, the nearest point inside.
+    """
     tops, widths = _summits(log_measures[:, 0].reshape(len(low), -1), low, high)
-    return tops.reshape(-1, *space.shape), widths
+    # just inside the box: at its edge a density may be singular
+    margin = 1e-4 * (high - low)
+    nearest = jnp.clip(hint[:, 0], low + margin, high - margin)
+    return jnp.stack([tops, nearest]), jnp.stack([widths, jnp.minimum(hint[:, 1], high - low)])
 
 
 @eqx.filter_jit
-def _judge(log_measures: Array, log_weights: Array, summits: Array, widths: Array) -> tuple[Array, Array, Array]:
+def _judge(log_measures: Array, log_weights: Array, summits: Array, tops: Array, widths: Array) -> tuple[Array, ...]:
     """Per box and measure: the log of its mass ``(boxes, measures)``, of the mass it may have (the same shape), and
-    what the rule leaves unresolved ``(boxes, measures, d)``.
+    what the rule leaves unresolved ``(boxes, measures, d)``; and the better guess at its summit, ``(boxes, 2, d)``.
     """
     log_measures = jnp.moveaxis(log_measures.reshape(*log_weights.shape, -1), -1, 1)
     peaks = jnp.max(log_measures, axis=-1)
     values = jnp.exp(log_measures - jnp.where(jnp.isneginf(peaks), 0.0, peaks)[..., None])
     log_mass = jax.nn.logsumexp(log_measures + log_weights[:, None], axis=-1)
     # a summit is a hint and no node: where it is not a number, or a singularity, the nodes alone speak
-    missed = (summits > peaks + 1) & (summits < jnp.inf)
-    hidden = jnp.where(missed, summits + jnp.sum(jnp.log(widths), axis=-1, keepdims=True), -jnp.inf)
-    return log_mass, jnp.logaddexp(log_mass, hidden), _unresolved(values, widths.shape[-1]) + missed[..., None]
+    summits = summits.reshape(2, *log_mass.shape)
+    summits = jnp.where(summits < jnp.inf, summits, -jnp.inf)
+    better = jnp.argmax(summits[..., 0], axis=0), jnp.arange(len(log_mass))
+    summit, top, width = summits[better], tops[better], widths[better]
+    missed = summit > peaks + 1
+    hidden = jnp.where(missed, summit + jnp.sum(jnp.log(width), axis=-1, keepdims=True), -jnp.inf)
+    unresolved = _unresolved(values, width.shape[-1]) + missed[..., None]
+    return log_mass, jnp.logaddexp(log_mass, hidden), unresolved, jnp.stack([top, width], axis=1)
 
 
 def survey(
-    energy: Energy, f: Callable | None, space: Space, floor: float, low: np.ndarray, high: np.ndarray
-) -> tuple[Array, Array, Array] | None:
+    energy: Energy, f: Callable | None, space: Space, floor: float, low: np.ndarray, high: np.ndarray, hint: np.ndarray
+) -> tuple[Array, ...] | None:
     """What `_judge` says of at most a batch of boxes; ``None`` while a function of the energy is being traced."""
     dtype = jnp.result_type(float)
+    size, dimensions = BATCH[low.shape[1]], low.shape[1]
     # boxes are repeated up to the one number that everything is compiled for
-    shape = (BATCH[low.shape[1]], low.shape[1])
-    lows, highs = (jnp.asarray(np.resize(side, shape), dtype) for side in (low, high))
+    lows, highs = (jnp.asarray(np.resize(side, (size, dimensions)), dtype) for side in (low, high))
+    hints = jnp.asarray(np.resize(hint, (size, 2, dimensions)), dtype)
     points, log_weights = _lay_out(space, lows, highs)
     log_measures = _measures(energy, f, jnp.asarray(floor, dtype), points)
     if not is_concrete(log_measures):
         return None
-    tops, widths = _guess(space, log_measures, lows, highs)
-    summits = _measures(energy, f, jnp.asarray(floor, dtype), tops)
-    return _judge(log_measures, log_weights, summits, widths)
+    tops, widths = _guess(log_measures, lows, highs, hints)
+    summits = _measures(energy, f, jnp.asarray(floor, dtype), tops.reshape(-1, *space.shape))
+    return _judge(log_measures, log_weights, summits, tops, widths)

@@ -2,11 +2,12 @@
 
 from thalweg.samplers.adapt import WarmedUp, warm_up
 from thalweg.samplers.annealing import AnnealedLangevin, SimulatedAnnealing
+from thalweg.samplers.checkerboard import Checkerboard
 from thalweg.samplers.direct import inversion, rejection
 from thalweg.samplers.discrete import GibbsWithGradients
 from thalweg.samplers.gibbs import Gibbs
-from thalweg.samplers.hamiltonian import HMC, NUTS
-from thalweg.samplers.langevin import MALA, GradientDescent, Langevin, UnderdampedLangevin
+from thalweg.samplers.hamiltonian import HMC, MALA, NUTS
+from thalweg.samplers.langevin import GradientDescent, Langevin, UnderdampedLangevin
 from thalweg.samplers.lift import per_chain
 from thalweg.samplers.metropolis import Independence, MetropolisHastings, Proposal, RandomWalk
 from thalweg.samplers.run import Chains, advance, sample
@@ -19,6 +20,7 @@ __all__ = [
     "NUTS",
     "AnnealedLangevin",
     "Chains",
+    "Checkerboard",
     "Gibbs",
     "GibbsWithGradients",
     "GradientDescent",

@@ -11,8 +11,7 @@ from blackjax.optimizers.dual_averaging import dual_averaging
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Kernel, positive
-from thalweg.samplers.hamiltonian import HMC, NUTS
-from thalweg.samplers.langevin import MALA
+from thalweg.samplers.hamiltonian import HMC, MALA, NUTS
 from thalweg.samplers.lift import require_energy
 from thalweg.samplers.metropolis import RandomWalk
 

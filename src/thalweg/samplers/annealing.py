@@ -10,8 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import ConditionalKernel, Info, Kernel, State, given, is_concrete, positive, score
 from thalweg.energies.compose import tempered
-from thalweg.samplers.langevin import norm
-from thalweg.samplers.lift import require_energy
+from thalweg.samplers.lift import norm, require_energy
 from thalweg.samplers.noise import normal
 from thalweg.samplers.tempering import carried
 from thalweg.spaces import require_gradient

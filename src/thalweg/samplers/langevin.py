@@ -1,15 +1,14 @@
-"""Langevin dynamics: unadjusted for the whole population at once, and with an accept step (MALA)."""
+"""Unadjusted Langevin dynamics, with and without momentum, and its noise-free limit."""
 
 from typing import Any
 
-import blackjax.mcmc.mala
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Info, Kernel, State, as_model, is_concrete, positive, score
-from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state
+from thalweg.samplers.lift import norm
 from thalweg.samplers.noise import normal
 from thalweg.spaces import require_gradient
 
@@ -75,35 +74,6 @@ class Langevin(Kernel):
         if self.clip_x is not None:
             x = jnp.clip(x, self.clip_x[0], self.clip_x[1])
         return Position(x), Info(gradient_norm=jax.vmap(norm)(gradient))
-
-
-class MALA(LiftedKernel):
-    r"""The Metropolis-adjusted Langevin algorithm: propose ``x' = x - (τ/2)∇E(x) + √τ ε``, accept with probability
-    ``min(1, exp(E(x) - E(x')) q(x|x') / q(x'|x))``.
-
-    Exactly invariant for any τ; one gradient evaluation per step. A proposal with a non-finite energy is rejected and
-    counted as a divergence. Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
-
-    Args:
-        step_size: τ > 0, in the convention above (blackjax's own is τ/2).
-
-    >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> kernel = tw.samplers.MALA(0.3)
-    >>> chains = tw.sample(tw.energies.Banana(), kernel, jnp.zeros((8, 2)), key=jax.random.key(0), draws=50)
-    >>> bool(jnp.all(chains.stats["acceptance"] > 0.2))
-    True
-    """
-
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
-
-    def init_one(self, energy: Any, x: Array) -> GradientState:
-        return gradient_state("MALA", energy, x)
-
-    def step_one(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        step = blackjax.mcmc.mala.build_kernel()
-        new, told = blackjax_step(step, blackjax.mcmc.mala.MALAState, key, energy, state, self.step_size / 2)
-        # the acceptance probability is exactly 0 where the proposal's energy is not finite, or hopelessly high
-        return new, Info(told.acceptance_rate, norm(state.gradient), told.acceptance_rate == 0)
 
 
 class Moving(State):
@@ -187,8 +157,3 @@ def _momentum(value: Any) -> Array:
     if is_concrete(array) and not 0 <= float(array) < 1:
         raise ValueError(f"expected momentum in [0, 1), got {value}; 0.9 is usual")
     return array
-
-
-def norm(gradient: Array) -> Array:
-    """``‖g‖₂`` of one chain."""
-    return jnp.sqrt(jnp.sum(gradient**2))

@@ -100,3 +100,8 @@ def blackjax_step(
     here = carrier(state.x, -state.energy, -state.gradient)
     new, told = step(key, here, lambda x: log_density(energy, x), *settings)
     return GradientState(new.position, -new.logdensity, -new.logdensity_grad), told
+
+
+def norm(gradient: Array) -> Array:
+    """``‖g‖₂`` of one chain."""
+    return jnp.sqrt(jnp.sum(gradient**2))

@@ -3,5 +3,6 @@
 from thalweg.train.callbacks import every
 from thalweg.train.loop import Run, fit
 from thalweg.train.record import DivergedError
+from thalweg.train.restore import load
 
-__all__ = ["DivergedError", "Run", "every", "fit"]
+__all__ = ["DivergedError", "Run", "every", "fit", "load"]

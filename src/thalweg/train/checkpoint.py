@@ -2,6 +2,9 @@
 
 import hashlib
 import logging
+import os
+import sys
+import tempfile
 from pathlib import Path
 
 import jax
@@ -38,6 +41,7 @@ class Checkpoints:
         """Write ``tree``; on any failure (a full disk) the earlier checkpoints are untouched."""
         arrays = _arrays(tree)
         try:
+            self._reserve(sum(array.nbytes for array in arrays.values()))
             self._manager.save(step, args=self._save({**arrays, "digest": _digest(arrays)}))
             self._manager.wait_until_finished()
         except Exception as problem:
@@ -46,6 +50,15 @@ class Checkpoints:
                 f"expected to write the checkpoint of update {step} to {self.folder}, got '{reason}'; "
                 f"free space there and resume from update {self.latest()}"
             ) from problem
+
+    def _reserve(self, size: int) -> None:
+        """Ask for the room before orbax does, whose threads each print their own traceback when a disk is full."""
+        with tempfile.TemporaryFile(dir=self.folder) as file:
+            if sys.platform == "linux":
+                os.posix_fallocate(file.fileno(), 0, max(size, 1))
+            else:
+                file.write(bytes(size))
+                file.flush()
 
     def restore(self, like: PyTree) -> tuple[int, PyTree]:
         """The newest checkpoint, in the structure of ``like``: ``(step, tree)``."""

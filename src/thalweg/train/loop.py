@@ -98,12 +98,12 @@ def fit(
     (3,)
     """
     model = as_model(energy)
-    rows = _check(model, data, steps, batch_size, ema, resume, run_dir)
+    rows = check_fit(model, data, steps, batch_size, ema, resume, run_dir)
     data = jax.tree.map(np.asarray, data)
     key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
     batches = _Batches(data, rows, batch_size, key)
 
-    training = _begin(model, batches.at(0), objective, optimizer, ema, key)
+    training = begin(model, batches.at(0), objective, optimizer, ema, key)
     record = Record(None if run_dir is None else Path(run_dir))
     checkpoints, done = None, 0
     if run_dir is not None:
@@ -122,7 +122,7 @@ def fit(
     def snapshot() -> Run:
         # copies, since the next update writes over the buffers of this one
         kept = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, training)
-        average = kept.energy if ema is None else eqx.combine(kept.average, kept.energy)
+        average = averaged_model(kept)
         return Run(average, kept.energy, kept.params, kept.state, done, record.history(), list(record.evaluations))
 
     def save() -> None:
@@ -141,26 +141,30 @@ def fit(
                 show(record.add(*waiting))
             waiting = (done, metrics)
             due = [callback for callback in callbacks if done % callback.interval == 0 or done == steps]
-            if due or done % every == 0 or done == steps or interrupted():
+            if due:
                 show(record.add(*waiting))
                 waiting = None
                 for callback in due:
                     record.evaluate(done, callback.function(snapshot()))
-                if done % every == 0 or done == steps or interrupted():
-                    save()
-            if interrupted():
+            stop = interrupted()
+            if done % every == 0 or done == steps or stop:
+                if waiting is not None:
+                    show(record.add(*waiting))
+                    waiting = None
+                save()
+            if stop:
                 raise KeyboardInterrupt
         return snapshot()
 
 
-def _begin(model, batch, objective, optimizer, ema, key) -> _Training:
+def begin(model, batch, objective, optimizer, ema, key) -> _Training:
     params, state = objective.init(jax.random.fold_in(key, 0), model, batch)
     if not jax.tree.leaves(trainable_part(model)[0]):
         raise ValueError(
             "expected an energy with parameters to train, got none; write it as an eqx.Module whose arrays are fields "
             "(a plain function holds no parameters)"
         )
-    average = None if ema is None else eqx.filter(model, eqx.is_inexact_array)
+    average = None if ema is None else trainable_part(model)[0]
     training = _Training(model, params, state, optimizer.init(trainable_part((model, params))[0]), average)
     # copies, since the first update writes over its inputs and the caller keeps theirs
     return jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, training)
@@ -171,24 +175,36 @@ def trainable_part(tree: PyTree) -> tuple[PyTree, PyTree]:
     return eqx.partition(tree, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, paramax.NonTrainable))
 
 
+def _whole(trainable: PyTree, rest: PyTree) -> PyTree:
+    """`trainable_part` undone."""
+    return eqx.combine(trainable, rest, is_leaf=lambda node: isinstance(node, paramax.NonTrainable))
+
+
+def averaged_model(training: _Training) -> Any:
+    """The model with its averaged weights and its newest buffers; the model itself where nothing is averaged."""
+    if training.average is None:
+        return training.energy
+    return _whole(training.average, trainable_part(training.energy)[1])
+
+
 @eqx.filter_jit(donate="all-except-first")
 def _update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
     objective, optimizer, key, step, ema, batch = held
     trainable, fixed = trainable_part((training.energy, training.params))
 
     def loss(trainable):
-        energy, params = eqx.combine(trainable, fixed, is_leaf=lambda node: isinstance(node, paramax.NonTrainable))
+        energy, params = _whole(trainable, fixed)
         return objective.loss(jax.random.fold_in(key, step + 1), energy, params, training.state, batch)
 
     (value, told), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(trainable)
     change, optimizer_state = optimizer.update(gradient, training.optimizer, trainable)
     trainable = eqx.apply_updates(trainable, change)
-    energy, params = eqx.combine(trainable, fixed, is_leaf=lambda node: isinstance(node, paramax.NonTrainable))
+    energy, params = _whole(trainable, fixed)
     energy = refresh(energy)
     average = None
     if training.average is not None:
         decay = jnp.minimum(ema, (1.0 + step) / (10.0 + step))
-        new = eqx.filter(energy, eqx.is_inexact_array)
+        new = trainable_part(energy)[0]
         average = jax.tree.map(lambda old, now: decay * old + (1 - decay) * now, training.average, new)
     return _Training(energy, params, told.state, optimizer_state, average), {"loss": value, **told.metrics}
 
@@ -209,7 +225,7 @@ class _Batches:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[chosen]), self._data)
 
 
-def _check(model, data, steps, batch_size, ema, resume, run_dir) -> int:
+def check_fit(model, data, steps, batch_size, ema, resume, run_dir) -> int:
     leaves = jax.tree.leaves(data)
     if not leaves:
         raise ValueError("expected data of shape (rows, *event), got nothing; give an array")

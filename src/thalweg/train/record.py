@@ -70,7 +70,7 @@ class Record:
         """Take up the record of an earlier session, forgetting updates after the checkpoint."""
         assert self._path is not None
         lines = self._path.read_text().splitlines() if self._path.exists() else []
-        rows = [row for row in map(_line, lines) if row is not None and row["step"] <= step]
+        rows = [row for row in map(parse_line, lines) if row is not None and row["step"] <= step]
         for row in rows:
             kept = {name: value for name, value in row.items() if name != "evaluation"}
             if "evaluation" in row:
@@ -83,7 +83,7 @@ class Record:
         whole.replace(self._path)
 
 
-def _line(text: str) -> dict[str, Any] | None:
+def parse_line(text: str) -> dict[str, Any] | None:
     """A line of metrics; a last line cut short by a crash is none."""
     try:
         return json.loads(text)

@@ -12,8 +12,8 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg.core import Objective, as_model
 from thalweg.train.checkpoint import Checkpoints
-from thalweg.train.loop import Run, _begin
-from thalweg.train.record import _line
+from thalweg.train.loop import Run, averaged_model, begin
+from thalweg.train.record import parse_line
 
 
 def load(
@@ -56,19 +56,18 @@ def load(
             f"expected a run with checkpoints in {run_dir}, got none; train first, or check the run's name"
         )
     batch = jax.tree.map(jnp.asarray, batch)
-    training = _begin(as_model(energy), batch, objective, optimizer, ema, key)
+    training = begin(as_model(energy), batch, objective, optimizer, ema, key)
     arrays, static = eqx.partition(training, eqx.is_array)
     step, arrays = Checkpoints(folder).restore(arrays)
     training = eqx.combine(arrays, static)
-    average = training.energy if ema is None else eqx.combine(training.average, training.energy)
     history, evaluations = _record(Path(run_dir) / "metrics.jsonl", step)
-    return Run(average, training.energy, training.params, training.state, step, history, evaluations)
+    return Run(averaged_model(training), training.energy, training.params, training.state, step, history, evaluations)
 
 
 def _record(path: Path, step: int) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
     """The metrics up to an update, read and not rewound: a run may still be writing its own."""
     lines = path.read_text().splitlines() if path.exists() else []
-    rows = [row for row in map(_line, lines) if row is not None and row["step"] <= step]
+    rows = [row for row in map(parse_line, lines) if row is not None and row["step"] <= step]
     updates = [row for row in rows if "evaluation" not in row]
     names = [name for name in updates[0] if name != "step"] if updates else []
     history = {name: np.array([row[name] for row in updates]) for name in names}
