@@ -78,9 +78,10 @@ def warm_up(
 
 @eqx.filter_jit
 def _windows(key, kernel, energy, x, steps, target, dense) -> WarmedUp:
-    algorithm, extra = blackjax.nuts, {"max_num_doublings": kernel.max_doublings}
     if isinstance(kernel, HMC):
         algorithm, extra = blackjax.hmc, {"num_integration_steps": kernel.steps}
+    else:
+        algorithm, extra = blackjax.nuts, {"max_num_doublings": kernel.max_doublings}
     # blackjax's own annotations ask for plain numbers; arrays are what keeps another target from recompiling
     build: Any = blackjax.window_adaptation
     adaptation = build(
