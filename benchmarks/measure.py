@@ -96,7 +96,7 @@ def race(contestants: Mapping[Any, Contestant], settings: Settings, calls: int |
     order = list(contestants)
     for _ in range(settings.rounds):
         for name in order:
-            time.sleep(0.02)  # idle thread pools keep spinning for some milliseconds after their last task
+            time.sleep(0.3)  # idle thread pools (OpenMP's for 0.2 s) keep spinning after their last task
             seconds[name].append(contestants[name](counts[name]) / counts[name])
         order.reverse()
     return seconds

@@ -49,13 +49,14 @@ class Truth(NamedTuple):
 
 
 class Statistics(eqx.Module):
-    """First and second moments about ``mean``, and bounded functions of the point that see a bend or a rotation."""
+    """First and second moments about ``mean``, and bounded functions that see a bend, a rotation or a width."""
 
     mean: jax.Array
 
     def __call__(self, x):
         shift = (x - self.mean).reshape(-1)
-        return shift, jnp.outer(shift, shift), jnp.tanh(shift) * jnp.tanh(shift[::-1] + 0.5)
+        waves = jnp.concatenate([jnp.tanh(shift) * jnp.tanh(shift[::-1] + 0.5), jnp.tanh(shift) ** 2])
+        return shift, jnp.outer(shift, shift), waves
 
 
 def quadrature(energy):
@@ -239,7 +240,7 @@ def disagreement(name, points, truth):
     known, root = truth[name], math.sqrt(len(points))
     flat = np.asarray(points, float).reshape(len(points), -1)
     shift = flat - np.asarray(TARGETS[name].mean, float).reshape(-1)
-    waves = np.tanh(shift) * np.tanh(shift[:, ::-1] + 0.5)
+    waves = np.concatenate([np.tanh(shift) * np.tanh(shift[:, ::-1] + 0.5), np.tanh(shift) ** 2], axis=1)
     below = flat <= known.places[:, None]
     z = [
         (shift.mean(0) - known.shift) / (np.sqrt(np.diag(known.covariance)) / root),
