@@ -18,7 +18,6 @@ from thalweg.energies.analytic import HasMoments
 TILTED = np.array([[2.0, 0.6], [0.6, 0.5]])
 TARGETS = {
     "Gaussian, full": tw.energies.Gaussian(jnp.array([1.0, -2.0]), jnp.asarray(TILTED)),
-    "Gaussian, diagonal": tw.energies.Gaussian(jnp.array([1.0, -2.0]), jnp.array([0.3, 4.0])),
     "Gaussian, a number": tw.energies.Gaussian(-1.5, 0.25),
     "GaussianMixture": tw.energies.GaussianMixture(
         jnp.array([3.0, 1.0, 2.0]),
@@ -152,7 +151,6 @@ def mixture_score(x):
 
 SCORES = {
     "Gaussian, full": gaussian_score,
-    "Gaussian, diagonal": lambda x: -(x - [1.0, -2.0]) / [0.3, 4.0],
     "Gaussian, a number": lambda x: -(x + 1.5) / 0.25,
     "GaussianMixture": mixture_score,
     "Banana": lambda x: np.array([-x[0] / 4 + (x[1] - 0.5 * (x[0] ** 2 - 4)) * x[0], -(x[1] - 0.5 * (x[0] ** 2 - 4))]),
@@ -233,10 +231,7 @@ def test_a_mixture_with_scaled_weights_is_the_same_density():
 
 
 def disagreement(name, points, truth):
-    """The largest distance, in standard errors, of the points' mean, waves and frequencies from quadrature's.
-
-    The second moments are left to the waves, which are bounded: those of a funnel's samples have no useful error.
-    """
+    """The largest distance, in standard errors, of the points' moments, waves and frequencies from quadrature's."""
     known, root = truth[name], math.sqrt(len(points))
     flat = np.asarray(points, float).reshape(len(points), -1)
     shift = flat - np.asarray(TARGETS[name].mean, float).reshape(-1)
@@ -247,6 +242,8 @@ def disagreement(name, points, truth):
         (waves.mean(0) - known.waves) / (waves.std(0) / root),
         ((below.mean(1) - known.shares) / (np.sqrt(known.shares * (1 - known.shares)) / root)).reshape(-1),
     ]
+    if name != "Funnel":  # whose squares have a variance of 10^8: no number of draws gives them a useful error
+        z.append(((shift**2).mean(0) - np.diag(known.covariance)) / ((shift**2).std(0) / root))
     return np.max(np.abs(np.concatenate(z)))
 
 

@@ -61,12 +61,17 @@ def mean_and_error(values: Any) -> tuple[float, float]:
 
 
 def beside(exact: float, column: np.ndarray, error: float, independent: np.ndarray) -> dict[str, float]:
-    """A mean: exact, of one chain, of all, and of independent samples; ``error`` is that of all chains.
+    """A mean: exact, of one chain, of all, and of independent samples; ``error`` is that of all chains by their ESS.
+
+    Chains that seldom visit a far part of their target underestimate that error; the spread of their means does not, so
+    of eight chains or more the larger of the two is given.
 
     >>> beside(0.0, np.array([[1.0], [2.0]]), 0.5, np.array([1.0, 3.0]))["chains"]
     1.5
     """
     mean, own_error = mean_and_error(independent)
+    if len(column) >= 8:  # the spread of fewer means is no measure
+        error = max(error, float(column.mean(axis=1).std(ddof=1)) / math.sqrt(len(column)))
     return {
         "exact": exact,
         "chain": float(column[0].mean()),
