@@ -13,7 +13,6 @@ from thalweg.experiments.mixing import _exact_walk, mh_proposal_width, slow_mixi
 from thalweg.experiments.slides import mh_example
 from thalweg.report.figures import png
 
-
 # whole experiments, as a user runs them
 pytestmark = pytest.mark.slow
 
