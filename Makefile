@@ -31,7 +31,7 @@ slow: $(READY)  ## the tests that take longer
 lint: $(READY)  ## style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 bench: $(READY) peers  ## the table of ratios against peers and limits
