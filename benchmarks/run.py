@@ -16,9 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import efficiency
 import ising
+import objectives
 import process
 import sampling
+import tempering
 import training
 from measure import PEERS_PYTHON, PeerMissing, Row, Settings, Worker, machine
 
@@ -27,9 +30,15 @@ Group = Callable[[Settings], Iterator[Row]]
 GROUPS: list[tuple[str, Group]] = [
     ("overhead", sampling.overhead),
     ("peers", sampling.peers),
+    ("ess", efficiency.effective),
+    ("tempering", tempering.rungs),
+    ("tempering", tempering.length),
     ("ising", ising.flips),
     ("model-a", training.model_a),
     ("training-step", training.training_step),
+    ("objectives", objectives.peers),
+    ("objectives", objectives.differences),
+    ("growth", objectives.growth),
     ("memory", process.memory),
     ("help", process.command_line),
 ]
@@ -67,7 +76,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    names = ", ".join(name for name, _ in GROUPS)
+    names = ", ".join(dict.fromkeys(name for name, _ in GROUPS))
     parser = argparse.ArgumentParser(description="Times Thalweg against its peers and its limits.")
     parser.add_argument(
         "--only", metavar="NAME", action="append", help=f"a group, or part of its name; may be repeated: {names}"

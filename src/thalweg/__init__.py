@@ -7,10 +7,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg import core, data, energies, evaluate, exact, objectives, samplers, spaces, train
+    from thalweg import core, data, energies, evaluate, exact, noise, objectives, samplers, spaces, train
     from thalweg.core import as_energy, as_score, from_density, given, score
     from thalweg.energies import clamp, tempered
-    from thalweg.evaluate import check_sampler
+    from thalweg.evaluate import check_objective, check_sampler
     from thalweg.samplers import Chains, sample
     from thalweg.spaces import (
         Binary,
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("core", "data", "energies", "evaluate", "exact", "objectives", "samplers", "spaces", "train")
+_MODULES = ("core", "data", "energies", "evaluate", "exact", "noise", "objectives", "samplers", "spaces", "train")
 _HOMES = {
     "thalweg.core": ("as_energy", "as_score", "from_density", "given", "score"),
     "thalweg.energies": ("clamp", "tempered"),
-    "thalweg.evaluate": ("check_sampler",),
+    "thalweg.evaluate": ("check_objective", "check_sampler"),
     "thalweg.samplers": ("Chains", "sample"),
     "thalweg.spaces": (
         "Binary",

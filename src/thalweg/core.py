@@ -6,7 +6,7 @@ Nothing here knows a particular energy, sampler or objective.
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -106,6 +106,14 @@ class HasLogits(HasConditionals):
         """``log p(x_i = level | rest)`` up to a constant per coordinate, ``(*event, levels)``, in the space's order."""
 
 
+class HasSmoothing(Energy):
+    """An energy that stays in closed form when Gaussian noise is added to its points."""
+
+    @abc.abstractmethod
+    def smoothed(self, sigma: Array | float) -> Energy:
+        """The energy of ``x + σ·ε`` with ``x ~ p`` and ``ε ~ N(0, I)``."""
+
+
 class Refreshable(eqx.Module):
     """Something that carries buffers (power-iteration vectors) which advance once per training update."""
 
@@ -157,6 +165,14 @@ class HasTransitionMatrix(Kernel):
         """``T[i, j]``, the probability of going from state i to state j, ``(states, states)``."""
 
 
+class InspectsEnergy(Kernel):
+    """A kernel that refuses energies for their numbers, which nobody can look at once a run is being compiled."""
+
+    @abc.abstractmethod
+    def inspect(self, energy: Any) -> None:
+        """Raise ``ValueError`` for an energy that this kernel cannot sample."""
+
+
 class ConditionalKernel(Kernel):
     """A kernel on a model of ``(x, c)``, which it runs at conditions of its own choosing."""
 
@@ -173,7 +189,13 @@ class Step(NamedTuple):
 
 
 class Objective(eqx.Module):
-    """A training criterion: configured at construction, given the model when called."""
+    """A training criterion: configured at construction, given the model when called.
+
+    ``divergence`` says that the expected loss itself is smallest at the `truth`; otherwise only its gradient vanishes
+    there. `truth` and `expected` are what `check_objective` compares with.
+    """
+
+    divergence: ClassVar[bool] = False
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[PyTree, PyTree]:
@@ -182,6 +204,18 @@ class Objective(eqx.Module):
     @abc.abstractmethod
     def loss(self, key: PRNGKeyArray, energy: Any, params: PyTree, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
         """The scalar to descend on this batch, and the `Step` that goes with it."""
+
+    def truth(self, energy: Any) -> Any:
+        """The model at which the expected gradient vanishes when the data come from ``energy``."""
+        return energy
+
+    def expected(self, energy: Any) -> "Objective | None":
+        """An objective with the same expected gradient on data from ``energy`` and less noise, where there is one."""
+        return None
+
+
+class DiscreteObjective(Objective):
+    """An objective for energies on finite spaces."""
 
 
 class Estimate(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from thalweg.cli import toml
 from thalweg.cli.build import _made, rules
-from thalweg.cli.config import complete
+from thalweg.cli.config import complete, takes
 from thalweg.cli.signatures import Setting, check, settings
 from thalweg.cli.tables import ENERGIES, KERNELS, OBJECTIVES, OPTIMIZERS, STARTS, keys_of
 
@@ -23,7 +23,7 @@ TINY = {
 
 
 def changed(*assignments: str) -> dict:
-    return complete(toml.changed(TINY, list(assignments)))
+    return complete(toml.changed(TINY, list(assignments), takes))
 
 
 @pytest.mark.parametrize("name", toml.presets())
@@ -232,3 +232,19 @@ def test_a_number_where_a_list_may_stand():
     assert check("scale", [1, 2], scale) == [1.0, 2.0]
     kernel = _made("kernel", {"type": "RandomWalk", "scale": [1.0, 2.0]}, KERNELS)
     assert kernel.scale.shape == (2,)
+
+
+def test_another_objective_drops_what_it_does_not_take_and_keeps_the_kernel_to_sample_with():
+    base = ["objective.kernel.type=MALA", "objective.kernel.step_size=0.3"]
+    config = changed(*base, "objective.type=DenoisingScoreMatching", "objective.sigma=0.2")
+    assert config["objective"] == {"type": "DenoisingScoreMatching", "sigma": 0.2}
+    assert config["sample"]["kernel"] == {"type": "MALA", "step_size": 0.3}
+    with pytest.raises(ValueError, match=r"objective\.kernel: expected a key of \[objective\]"):
+        changed("objective.type=DenoisingScoreMatching", "objective.kernel.type=MALA")
+
+
+@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - {"MaximumLikelihood"}))
+def test_every_objective_is_configured_by_its_name(name):
+    config = changed("objective.type=" + name, "sample.kernel.type=MALA", "sample.kernel.step_size=0.1")
+    made = rules(config).objective
+    assert type(made).__name__ == name

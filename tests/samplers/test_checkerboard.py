@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.exact.onsager import kaufman_energy, onsager_energy
 from thalweg.samplers.checkerboard import Checkerboard, Packed, random_words
 
 FALSE_ALARM = 4.9  # standard errors: one in a million
@@ -186,63 +185,6 @@ def test_random_words_look_random(key):
     assert np.mean(scores**2) == pytest.approx(1.0, abs=0.1)
 
 
-def chain_energies(key, shape, temperature, x, burn_in, draws, thin):
-    """Energies per site in units of the coupling, ``(chains, draws)``; sums of whole numbers are exact."""
-    energy, kernel = torus(shape, 1 / temperature), Checkerboard()
-
-    @eqx.filter_jit
-    def run(key, energy, x):
-        def one(state, key):
-            state, _ = tw.samplers.advance(key, kernel, energy, state, thin)
-            grid = state.x.reshape(-1, *shape)
-            return state, sum(jnp.sum(grid * jnp.roll(grid, 1, axis), axis=(1, 2)) for axis in (1, 2))
-
-        key_burn, key_keep = jax.random.split(key)
-        state, _ = tw.samplers.advance(key_burn, kernel, energy, kernel.init(energy, x), burn_in)
-        return jax.lax.scan(one, state, jax.random.split(key_keep, draws))[1]
-
-    return -np.asarray(run(key, energy, x), np.float64).T / (shape[0] * shape[1])
-
-
-def independent_starts(key, chains, shape):
-    """Half the chains ordered and half disordered, so that too short a burn-in shows."""
-    x = spins(key, chains, shape)
-    return jnp.where(jnp.arange(chains)[:, None] % 2 == 0, 1, x)
-
-
-def agrees_with(energies, exact):
-    """Within four standard errors, those of the independent chains' means."""
-    means = energies.mean(axis=1)
-    error = means.std(ddof=1) / np.sqrt(len(means))
-    assert abs(means.mean() - exact) < 4 * error, (
-        f"{(means.mean() - exact) / error:+.2f} standard errors of {error:.2g}"
-    )
-    return error
-
-
-def test_energy_on_a_small_torus_is_kaufmans(key):
-    x = independent_starts(key, 64, (32, 32))
-    energies = chain_energies(key, (32, 32), 2.269, x, burn_in=4000, draws=200, thin=20)
-    assert agrees_with(energies, kaufman_energy((32, 32), 2.269)) < 0.003
-
-
-@pytest.mark.slow
-def test_energy_on_a_larger_torus_is_kaufmans(key):
-    x = independent_starts(key, 64, (64, 64))
-    energies = chain_energies(key, (64, 64), 2.269, x, burn_in=30_000, draws=1000, thin=50)
-    assert agrees_with(energies, kaufman_energy((64, 64), 2.269)) < 0.001
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [2.0, 3.0])
-def test_energy_on_a_large_torus_is_onsagers(key, temperature):
-    # from order: below the critical temperature a disordered start would leave walls between domains for long
-    x = jnp.ones((1, 1024 * 1024), jnp.int32)
-    energies = chain_energies(key, (1024, 1024), temperature, x, burn_in=2000, draws=100, thin=100)
-    # draws 100 sweeps apart are independent at these temperatures
-    assert agrees_with(energies.T, onsager_energy(temperature)) < 3e-4
-
-
 def test_another_temperature_compiles_nothing(key):
     traced = []
 
@@ -295,10 +237,27 @@ def test_refusals(energy, words):
         Checkerboard().init(energy, jnp.ones((2, sites), jnp.int32))
 
 
-def test_refuses_an_unequal_bias_inside_a_run(key):
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda kernel: kernel,
+        lambda kernel: tw.samplers.ParallelTempering(kernel, [1.0, 2.0]),
+        lambda kernel: tw.samplers.SimulatedAnnealing(kernel, steps=5),
+    ],
+)
+def test_refuses_an_unequal_bias_before_a_run(key, wrap):
     energy = torus((4, 4), bias=jnp.arange(16.0))
+    with pytest.raises(ValueError, match=r"^expected the same bias at every site .*; use Gibbs, which takes any bias$"):
+        tw.sample(energy, wrap(Checkerboard()), jnp.ones((2, 16), jnp.int32), key=key, draws=2)
+    with pytest.raises(ValueError, match="same bias at every site"):
+        tw.check_sampler(wrap(Checkerboard()), energy, key=key)
+
+
+def test_refuses_an_unequal_bias_inside_a_callers_jit(key):
+    x = jnp.ones((2, 16), jnp.int32)
+    run = jax.jit(lambda bias: start(torus((4, 4), bias=bias), x).x)
     with pytest.raises(Exception, match="same bias at every site"):
-        tw.sample(energy, Checkerboard(), jnp.ones((2, 16), jnp.int32), key=key, draws=2)
+        jax.block_until_ready(run(jnp.arange(16.0)))
 
 
 def test_refuses_a_point_of_another_shape():

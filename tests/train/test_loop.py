@@ -259,5 +259,5 @@ def test_the_update_donates_its_buffers():
     energy = start()
     training = loop.begin(energy, jnp.asarray(DATA[:4]), MeanEnergy(), ADAM, None, jax.random.key(0))
     held = (MeanEnergy(), ADAM, jax.random.key(0), jnp.asarray(0), jnp.asarray(0.0), jnp.asarray(DATA[:4]))
-    loop._update(held, training)
+    loop.update(held, training)
     assert training.energy.centre.is_deleted()

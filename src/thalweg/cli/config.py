@@ -50,6 +50,13 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def takes(where: str, name: Any) -> tuple[str, ...]:
+    """The keys that the type ``name`` takes in the table ``where``; none where the name is unknown."""
+    tables = {"energy": ENERGIES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS}
+    maker = tables.get(where, {}).get(name)
+    return () if maker is None else tuple(keys_of(maker))
+
+
 def _seed(value: Any) -> int:
     seed = check("seed", value, _SEED)
     if not 0 <= seed < 2**32:

@@ -1,6 +1,7 @@
 """The command ``thalweg``. Everything heavy is imported inside the commands, so that help answers at once."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,10 +100,10 @@ def train(
     with working("starting"):
         from thalweg.cli import runs
         from thalweg.cli.build import rules
-        from thalweg.cli.config import complete
+        from thalweg.cli.config import complete, takes
     if resume is not None:
         given = runs.configuration(resume)
-    settings = complete(toml.changed(given, assignments or []))
+    settings = complete(toml.changed(given, assignments or [], takes))
     rules(settings)
     if dry_run:
         typer.echo(toml.write(settings), nl=False)
@@ -165,7 +166,9 @@ def reproduce(
         raise ValueError(f"{name}: expected an experiment ({known}), got none; {did_you_mean(name, EXPERIMENTS)}")
     with working("starting"):
         import jax
-    EXPERIMENTS[name].run(jax.random.key(seed), folder, True)
+    numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True)
+    if "table" in numbers:
+        _table(numbers["table"]["columns"], numbers["table"]["rows"])
     typer.echo(f"figure: {folder / name}.png\nnumbers: {folder / name}.json")
 
 
@@ -196,7 +199,7 @@ def data_get(
     typer.echo(f"{name}: {download(name, progress=True)}")
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -18,7 +18,16 @@ from thalweg.train import fit
 Table = Mapping[str, Callable[..., Any]]
 
 ENERGIES: Table = {"ConvNet": energies.ConvNet, "MLP": energies.MLP, "ResNet": energies.ResNet}
-OBJECTIVES: Table = {"MaximumLikelihood": objectives.MaximumLikelihood}
+OBJECTIVES: Table = {
+    "DenoisingScoreMatching": objectives.DenoisingScoreMatching,
+    "ExactLikelihood": objectives.ExactLikelihood,
+    "FiniteDifferenceScoreMatching": objectives.FiniteDifferenceScoreMatching,
+    "HutchinsonScoreMatching": objectives.HutchinsonScoreMatching,
+    "ImplicitScoreMatching": objectives.ImplicitScoreMatching,
+    "MaximumLikelihood": objectives.MaximumLikelihood,
+    "RegularisedScoreMatching": objectives.RegularisedScoreMatching,
+    "SlicedScoreMatching": objectives.SlicedScoreMatching,
+}
 KERNELS: Table = {
     "GradientDescent": samplers.GradientDescent,
     "HMC": samplers.HMC,

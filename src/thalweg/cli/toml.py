@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,16 @@ def parse(text: str, name: str) -> dict[str, Any]:
         raise ValueError(f"{name}: expected TOML, got something else ({problem}); correct it there") from problem
 
 
-def changed(config: Mapping[str, Any], assignments: list[str]) -> dict[str, Any]:
+def changed(
+    config: Mapping[str, Any],
+    assignments: list[str],
+    takes: Callable[[str, Any], Container[str]] = lambda table, name: ("kernel", "start"),
+) -> dict[str, Any]:
     """``config`` with every ``key=value`` applied in turn; the values are TOML, or else plain words.
 
     Another ``type`` (or another ``data.name``) starts its table anew, since the other keys belonged to the old one;
-    tables inside it that have a type of their own stay.
+    tables inside it that have a type of their own stay where ``takes(table, type)`` has their name, and a kernel that
+    an objective has no use for is kept to sample with.
 
     >>> changed({"a": {"type": "X", "b": 1}}, ["a.b=2", "a.c=[1, 2]"])
     {'a': {'type': 'X', 'b': 2, 'c': [1, 2]}}
@@ -118,10 +123,17 @@ def changed(config: Mapping[str, Any], assignments: list[str]) -> dict[str, Any]
         value = _word_or_value(text.strip())
         chooses = last == "type" or keys == ["data", "name"]
         if chooses and table.get(last) != value:
-            for key in [key for key, each in table.items() if not (isinstance(each, dict) and "type" in each)]:
-                del table[key]
+            kept = takes(".".join(tables), value)
+            for key in [key for key, each in table.items() if not _has_type(each) or key not in kept]:
+                left = table.pop(key)
+                if (*tables, key) == ("objective", "kernel"):
+                    result.setdefault("sample", {}).setdefault("kernel", left)
         table[last] = value
     return result
+
+
+def _has_type(value: Any) -> bool:
+    return isinstance(value, dict) and "type" in value
 
 
 def _word_or_value(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Energies made of energies: tempering and clamping."""
+"""Energies made of energies: tempering, clamping and blurring."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, HasConditionals, HasLogits, Space, as_energy, positive
+from thalweg.core import Energy, HasConditionals, HasLogits, HasSmoothing, Space, as_energy, positive
 from thalweg.spaces import Binary, Categorical, Counts, Interval, Positive, Real, Spin
 
 
@@ -33,6 +33,25 @@ def tempered(energy: Any, temperature: float | Array) -> Energy:
     if isinstance(energy, HasConditionals):
         return energy.scaled(1 / temperature)
     return _Tempered(energy=energy, temperature=temperature, space=energy.space)
+
+
+class _Smoothed(Energy):
+    energy: HasSmoothing
+    space: Space | None = eqx.field(static=True)
+
+    def __call__(self, x: Array, sigma: Array | float) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.energy.smoothed(sigma)(x)
+
+
+def smoothed(energy: HasSmoothing) -> Energy:
+    """The noise-conditional energy ``E(x, σ)`` of ``x + σ·ε`` with ``x ~ p``: what a noise-conditional model learns.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> noisy = tw.energies.smoothed(tw.energies.Gaussian(jnp.zeros(1), jnp.ones(1)))
+    >>> bool(abs(noisy(jnp.array([2.0]), 1.0) - 1.0) < 1e-6)
+    True
+    """
+    return _Smoothed(energy=energy, space=energy.space)
 
 
 class Clamped(Energy):

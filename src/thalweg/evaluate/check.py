@@ -1,23 +1,28 @@
 """Is this sampler right? Start exactly at the target, run the kernel, and ask that nothing drifts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg import exact as exact_sums
 from thalweg.core import HasSampler, HasTransitionMatrix, Kernel, Space, Verdict, as_energy
-from thalweg.samplers.run import advance
+from thalweg.energies.compose import tempered
+from thalweg.samplers.run import advance, inspect
+from thalweg.samplers.tempering import ParallelTempering
 from thalweg.spaces import Finite
 
 # the largest space whose transition matrix is written down, and how far πT may be from π in single precision
 _STATES, _ROUNDING = 4096, 2e-5
 # with this probability a bias of the size reported as detectable would have been seen
 _POWER = 0.99
+
+Sampler = Callable[[PRNGKeyArray, tuple[int, ...]], Array]
 
 
 def check_sampler(
@@ -26,7 +31,7 @@ def check_sampler(
     *,
     key: PRNGKeyArray,
     space: Space | None = None,
-    exact: Callable[[PRNGKeyArray, tuple[int, ...]], Array] | None = None,
+    exact: Sampler | Sequence[Sampler] | None = None,
     chains: int = 50_000,
     steps: int = 20,
     false_alarm: float = 1e-6,
@@ -40,13 +45,20 @@ def check_sampler(
     and steps in the energy), so that the normal approximation holds on heavy tails too. On a finite space of up to
     4096 states a kernel that can write down its transition matrix T is held to ``πT = π`` as well.
 
+    The rungs of `ParallelTempering` each have a law of their own, ``∝ exp(-E/T_i)``, and each must start at it: on a
+    finite space they do; elsewhere give ``exact`` one sampler per temperature. All rungs together are then tested, as
+    one point ``(rungs, *event)``, and neighbours that never swap fail. With a sampler for the target alone all rungs
+    start there, which is not stationary, and ``steps`` must be enough for the hot ones to settle and the coldest, which
+    alone is tested, to forget it; the verdict says so.
+
     After RestrictedBoltzmannMachines.jl's stationarity test; Geweke (2004), JASA 99, has the idea in Bayesian dress.
 
     Args:
         kernel: any kernel, ours or your own.
         energy: any energy.
         space: where the energy lives, if it does not say so itself.
-        exact: ``exact(key, shape)``, exact samples; by default the energy's own, or enumeration of a finite space.
+        exact: ``exact(key, shape)``, exact samples; by default the energy's own, or enumeration of a finite space. For
+            `ParallelTempering` a sequence of such functions, one per temperature, from the coldest up.
         chains: more chains see smaller biases.
         steps: more steps let a bias build up.
         false_alarm: the probability that a right kernel fails.
@@ -68,8 +80,9 @@ def check_sampler(
         raise ValueError(f"expected a false_alarm between 0 and 1, got {false_alarm}; 1e-6 is usual")
     energy = as_energy(energy, space)
     key_start, key_run, key_waves = jax.random.split(key, 3)
-    before = _exact_sampler(energy, exact)(key_start, (chains,))
-    after, energy_before, energy_after = _run(key_run, kernel, energy, before, steps)
+    inspect(kernel, energy)
+    before, tempers, note = _starts(key_start, kernel, energy, exact, chains)
+    after, energy_before, energy_after, swaps = _run(key_run, kernel, energy, before, tempers, steps)
     lost = int(np.sum(~np.isfinite(np.asarray(after).reshape(chains, -1)).all(axis=1)))
     if lost:
         text = f"FAILED: {lost} of {chains} chains that started at the target ran off to non-finite values."
@@ -86,12 +99,16 @@ def check_sampler(
         f"{'passed' if passed else 'FAILED'}: of {len(names)} statistics the largest drift is that of {names[worst]}, "
         f"{z[worst]:+.1f} standard errors (limit {threshold:.1f}, false-alarm rate {false_alarm:g}); "
         f"a drift of {detectable:.2g} standard deviations would have been seen; {moved:.0%} of {chains} chains moved "
-        f"in {steps} steps."
+        f"in {steps} steps.{note}"
     )
     if moved == 0:
         return Verdict(
             False, false_alarm, detectable, f"FAILED: no chain moved in {steps} steps, so nothing was tested."
         )
+    if steps > 1 and np.any(np.asarray(swaps) == 0):
+        pair = int(np.argmin(swaps)) + 1
+        text = f"FAILED: rungs {pair} and {pair + 1} never swapped in {steps} steps, so those beyond are no help."
+        return Verdict(False, false_alarm, detectable, text)
     if isinstance(kernel, HasTransitionMatrix) and isinstance(energy.space, Finite) and energy.space.size <= _STATES:
         loss = _matrix_loss(kernel, energy)
         holds = loss <= _ROUNDING
@@ -109,7 +126,41 @@ def _matrix_loss(kernel: HasTransitionMatrix, energy: Any) -> float:
     return float(np.abs(law @ matrix - law).sum())
 
 
-def _exact_sampler(energy: Any, exact: Callable | None) -> Callable[[PRNGKeyArray, tuple[int, ...]], Array]:
+def _starts(
+    key: PRNGKeyArray, kernel: Kernel, energy: Any, exact: Sampler | Sequence[Sampler] | None, chains: int
+) -> tuple[Array, bool, str]:
+    """Exact samples, whether they are of every rung's law ``(chains, rungs, *event)``, what the verdict must add."""
+    several = isinstance(exact, Sequence)
+    if not isinstance(kernel, ParallelTempering):
+        if several:
+            raise ValueError(
+                f"expected one exact sampler for {type(kernel).__name__}, got a sequence of {len(exact)}; give a "
+                "function of (key, shape)"
+            )
+        return exact_sampler(energy, exact)(key, (chains,)), False, ""
+    temperatures = kernel.temperatures
+    if several and len(exact) != len(temperatures):
+        raise ValueError(
+            f"expected an exact sampler for each of {len(temperatures)} temperatures, got {len(exact)}; give as many"
+        )
+    laws = [tempered(energy, temperature) for temperature in temperatures]
+    if several:
+        samplers = list(exact)
+    elif exact is None and all(isinstance(law, HasSampler) or isinstance(law.space, Finite) for law in laws):
+        samplers = [exact_sampler(law, None) for law in laws]
+    else:
+        note = (
+            " All rungs started at the target, which is not stationary: in too few steps a right kernel may fail; "
+            "give `exact` one sampler per temperature."
+        )
+        return exact_sampler(energy, exact)(key, (chains,)), False, note
+    keys = jax.random.split(key, len(samplers))
+    rungs = [sampler(key, (chains,)) for key, sampler in zip(keys, samplers, strict=True)]
+    return jnp.stack(rungs, axis=1), True, ""
+
+
+def exact_sampler(energy: Any, exact: Sampler | None) -> Sampler:
+    """``exact`` where it is given, else the energy's own samples, else those of an enumeration."""
     if exact is not None:
         return exact
     if isinstance(energy, HasSampler):
@@ -123,10 +174,14 @@ def _exact_sampler(energy: Any, exact: Callable | None) -> Callable[[PRNGKeyArra
 
 
 @eqx.filter_jit
-def _run(key, kernel, energy, x, steps):
-    after = advance(key, kernel, energy, kernel.init(energy, x), steps)[0].x
+def _run(key, kernel, energy, x, tempers, steps):
+    """Where the chains end (all their rungs, where those have started apart), energies before and after, swap rates."""
+    key_start, key_run = jax.random.split(key)
+    state = kernel.resume(key_start, energy, x) if tempers else kernel.init(energy, x)
+    first = state.x
+    state, swaps = advance(key_run, kernel, energy, state, steps, lambda info: info.extra.get("swap_rate", jnp.ones(1)))
     energies = jax.vmap(energy)
-    return after, energies(x), energies(after)
+    return kernel.points(state) if tempers else state.x, energies(first), energies(state.x), swaps
 
 
 def _drifts(key, before, after, energy_before, energy_after):

@@ -1,7 +1,8 @@
 """Experiments of the source documents, run anew: each leaves a figure and its numbers.
 
 An experiment is a function ``(key, progress) -> (figure, numbers)`` in a file of this folder, and a row in
-`EXPERIMENTS`. The table names functions instead of importing them, so that listing it costs nothing.
+`EXPERIMENTS`; one that leaves more, such as an animation, returns a third: endings of file names to bytes. The table
+names functions instead of importing them, so that listing it costs nothing.
 """
 
 import importlib
@@ -33,9 +34,9 @@ class Experiment(NamedTuple):
         2.528
         """
         module, _, name = self.function.partition(":")
-        function: Callable[..., tuple[Figure, dict[str, Any]]] = getattr(importlib.import_module(module), name)
-        figure, numbers = function(key, progress)
-        save(folder, self.name, figure, numbers)
+        function: Callable[..., tuple[Any, ...]] = getattr(importlib.import_module(module), name)
+        figure, numbers, *files = function(key, progress)
+        save(folder, self.name, figure, numbers, *files)
         return numbers
 
 
@@ -70,11 +71,77 @@ EXPERIMENTS: dict[str, Experiment] = {
         "slides, after Song and Ermon (2019), figure 3",
         "thalweg.experiments.mixing:slow_mixing",
     ),
+    "objective-table": Experiment(
+        "objective-table",
+        "every objective on a mixture, a banana and a ring: KL, time and memory",
+        "lecture notes, all training methods",
+        "thalweg.experiments.learning:objective_table",
+    ),
+    "separated-modes": Experiment(
+        "separated-modes",
+        "eight far modes of unequal weights: which objectives see the weights",
+        "lecture notes, where score matching and contrastive divergence fail",
+        "thalweg.experiments.learning:separated_modes",
+    ),
+    "score-field": Experiment(
+        "score-field",
+        "the score of mixtures on the line and in the plane, exact and learnt, with the error measured",
+        "slides, score of a 1-D mixture and score field of a 2-D one",
+        "thalweg.experiments.score_fields:score_field",
+    ),
+    "noisy-marginals": Experiment(
+        "noisy-marginals",
+        "a mixture with more and more noise: its densities over a ladder of noise levels",
+        "slides, noisy marginals, after Song and Ermon (2019)",
+        "thalweg.experiments.score_fields:noisy_marginals",
+    ),
+    "manifold-hypothesis": Experiment(
+        "manifold-hypothesis",
+        "sliced score matching on data on a curve, with and without noise N(0, 1e-4)",
+        "slides, after Song and Ermon (2019), figure 1",
+        "thalweg.experiments.score_limits:manifold_hypothesis",
+    ),
+    "low-density-score": Experiment(
+        "low-density-score",
+        "where a learnt score is wrong: its error over the density",
+        "slides, after Song and Ermon (2019), figure 2",
+        "thalweg.experiments.score_limits:low_density_score",
+    ),
+    "ncsn-modes": Experiment(
+        "ncsn-modes",
+        "mode weights from a learnt score: Langevin wrong, annealed Langevin right",
+        "slides, after Song and Ermon (2019), figure 3",
+        "thalweg.experiments.score_modes:ncsn_modes",
+    ),
+    "cd-landscape": Experiment(
+        "cd-landscape",
+        "an energy landscape under updates of contrastive divergence, as an animation",
+        "lecture notes, contrastive divergence",
+        "thalweg.experiments.landscape:cd_landscape",
+    ),
+    "ncsn-digits": Experiment(
+        "ncsn-digits",
+        "a noise-conditional score network on the embedded 8×8 digits: samples, classes, chains",
+        "after Song and Ermon (2019, 2020)",
+        "thalweg.experiments.ncsn:ncsn_digits",
+    ),
+    "ncsn-mnist": Experiment(
+        "ncsn-mnist",
+        "the same on MNIST at 28×28: about twenty minutes on two cores",
+        "after Song and Ermon (2019, 2020)",
+        "thalweg.experiments.ncsn:ncsn_mnist",
+    ),
 }
 
 
-def save(folder: str | Path, name: str, figure: "Figure", numbers: Mapping[str, Any]) -> None:
-    """Write ``<folder>/<name>.png`` and ``<folder>/<name>.json``, each whole or not at all.
+def save(
+    folder: str | Path,
+    name: str,
+    figure: "Figure",
+    numbers: Mapping[str, Any],
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write ``<folder>/<name>.png``, ``<folder>/<name>.json`` and what else there is, each whole or not at all.
 
     >>> import tempfile
     >>> from thalweg.report.figures import canvas
@@ -90,3 +157,5 @@ def save(folder: str | Path, name: str, figure: "Figure", numbers: Mapping[str, 
     text = json.dumps(numbers, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     write_whole(Path(folder) / f"{name}.png", png(figure))
     write_whole(Path(folder) / f"{name}.json", text.encode("utf-8"))
+    for ending, content in (files or {}).items():
+        write_whole(Path(folder) / f"{name}{ending}", content)

@@ -167,7 +167,9 @@ def mh_example(
     title = f"One chain of {draws:_} draws, proposal N(x, 1)".replace("_", " ")
     share = numbers["first_mass"]["chain"]
     _histogram(figure, grid[:, 0], x, density, column[0], title, [share, 1 - share]).set_xlim(_LOW, _HIGH)
-    draw_trace(figure, grid[0, 1], column[:1, :5000], "x")
+    shown = min(draws, 5000)
+    note = f"the chain's first {shown:_} draws".replace("_", " ")
+    draw_trace(figure, grid[0, 1], column[:1, :shown], "x", note=note)
     draw_running_mean(figure, grid[1, 1], column, "x", true_mean=_EXACT["mean"])
     return figure, numbers
 

@@ -1,5 +1,30 @@
 """Training objectives."""
 
-from thalweg.objectives.likelihood import MaximumLikelihood
+from thalweg.objectives.denoising import DenoisingScoreMatching, NoiseConditionalScoreMatching
+from thalweg.objectives.discrete import PseudoLikelihood, RatioMatching
+from thalweg.objectives.latent import LatentLikelihood
+from thalweg.objectives.likelihood import ExactLikelihood, MaximumLikelihood
+from thalweg.objectives.score import (
+    ExplicitScoreMatching,
+    FiniteDifferenceScoreMatching,
+    HutchinsonScoreMatching,
+    ImplicitScoreMatching,
+    RegularisedScoreMatching,
+    SlicedScoreMatching,
+)
 
-__all__ = ["MaximumLikelihood"]
+__all__ = [
+    "DenoisingScoreMatching",
+    "ExactLikelihood",
+    "ExplicitScoreMatching",
+    "FiniteDifferenceScoreMatching",
+    "HutchinsonScoreMatching",
+    "ImplicitScoreMatching",
+    "LatentLikelihood",
+    "MaximumLikelihood",
+    "NoiseConditionalScoreMatching",
+    "PseudoLikelihood",
+    "RatioMatching",
+    "RegularisedScoreMatching",
+    "SlicedScoreMatching",
+]

@@ -113,10 +113,10 @@ def chain_plots(
     return figure
 
 
-def draw_trace(figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT) -> None:
+def draw_trace(figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT, note: str = "") -> None:
     """The lines of a trace plot; long chains are thinned to what a page can show."""
     count = "one chain" if len(column) == 1 else f"{len(column)} chains"
-    axes = panel(figure, place, theme, title=f"Trace of {name}, {count}", x="draw", y=name)
+    axes = panel(figure, place, theme, title=f"Trace of {name}, {note or count}", x="draw", y=name)
     shown = spread(np.arange(column.shape[1]), _MOST_POINTS)
     colours, alpha = _colours(len(column), theme)
     for chain, colour in zip(column, colours, strict=True):

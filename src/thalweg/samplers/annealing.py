@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import ConditionalKernel, Info, Kernel, State, given, is_concrete, positive, score
 from thalweg.energies.compose import tempered
+from thalweg.noise.schedules import annealed_step
 from thalweg.samplers.lift import norm, require_energy
 from thalweg.samplers.noise import normal
 from thalweg.samplers.tempering import carried
@@ -34,12 +35,13 @@ class AnnealedLangevin(ConditionalKernel):
     Args:
         sigmas: ``(L,)``, falling.
         steps: T, per level.
-        epsilon: the step size at the last level.
+        epsilon: the step size at the last level; by default the one at which chains leave every level with its own
+            spread, `tw.noise.annealed_step`, which follows from the ladder and ``steps``.
         denoise: whether the descent ends with a denoising step.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> noisy = tw.as_score(lambda x, sigma: -x / (1 + sigma**2))  # N(0, 1) with noise of deviation sigma
-    >>> kernel = tw.samplers.AnnealedLangevin(jnp.array([4.0, 2.0, 1.0, 0.5]), steps=50, epsilon=0.05)
+    >>> kernel = tw.samplers.AnnealedLangevin(jnp.array([4.0, 2.0, 1.0, 0.5]), steps=50)
     >>> init = 4 * jax.random.normal(jax.random.key(1), (2000, 1))
     >>> chains = tw.sample(noisy, kernel, init, key=jax.random.key(0), draws=1, burn_in=kernel.length - 1)
     >>> bool(abs(chains.draws.std() - 1.12) < 0.1)
@@ -51,12 +53,18 @@ class AnnealedLangevin(ConditionalKernel):
     epsilon: Array
     denoise: bool = eqx.field(static=True)
 
-    def __init__(self, sigmas: Any, steps: int = 100, epsilon: float | Array = 2e-5, denoise: bool = False):
+    def __init__(self, sigmas: Any, steps: int = 100, epsilon: float | Array | None = None, denoise: bool = False):
         ladder = positive("every sigma", sigmas)
         if ladder.ndim != 1 or (is_concrete(ladder) and np.any(np.diff(ladder) >= 0)):
             raise ValueError(f"expected falling noise levels (L,), got {np.asarray(ladder)}; sort them, largest first")
         if steps < 1:
             raise ValueError(f"expected steps >= 1 per level, got {steps}; 100 is usual")
+        if epsilon is None:
+            if not is_concrete(ladder):
+                raise ValueError(
+                    "expected epsilon where the noise levels are traced, got none; make the kernel outside of jit"
+                )
+            epsilon = annealed_step(ladder, steps)
         self.sigmas, self.steps, self.epsilon, self.denoise = ladder, steps, positive("epsilon", epsilon), denoise
 
     @property

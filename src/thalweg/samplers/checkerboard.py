@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Info, Kernel, State, is_concrete
+from thalweg.core import Info, InspectsEnergy, State, is_concrete
 from thalweg.energies.lattice import Grid, Ising
 from thalweg.samplers.lift import require_energy
 
@@ -80,7 +80,7 @@ class Packed(State):
         return self.layout.unpack(self.even, self.odd)
 
 
-class Checkerboard(Kernel):
+class Checkerboard(InspectsEnergy):
     r"""One sweep of Gibbs sampling on an even torus: all even sites given the odd ones, then all odd given the even.
 
     A site with n of its four neighbours up is drawn up with probability ``p_n = σ((h-l)(b + w·(n·h + (4-n)·l)))``,
@@ -91,8 +91,7 @@ class Checkerboard(Kernel):
 
     The random words are those of SFC32 (Doty-Humphrey's small fast chaotic generator): one stream for each word of
     spins, which starts at its own number and at 96 bits drawn from the step's key. Threefry would take longer than all
-    the rest. References: Creutz, Jacobs and Rebbi (1979), Phys. Rev. Lett. 42; Zorn, Herrmann and Rebbi (1981), Comput.
-    Phys. Commun. 23 (multi-spin coding).
+    the rest. Reference: Zorn, Herrmann and Rebbi (1981), Comput. Phys. Commun. 23 (multi-spin coding).
 
     For energies ``Ising(Grid(shape, weight), bias)`` with even sides and one bias for all sites, on spins or bits.
     Weight and bias are arrays, so another temperature compiles nothing. A word holds as many spins as the largest
@@ -119,12 +118,16 @@ class Checkerboard(Kernel):
         even, odd = layout.pack(x)
         unequal = jnp.any(model.bias != model.bias[0])
         if is_concrete(unequal):
-            if unequal:
-                raise ValueError(_UNEQUAL)
+            self.inspect(model)
         else:
-            # inside a compiled run the bias can only be looked at when it runs, on the way to what the first step reads
+            # where nobody could inspect the energy (inside a caller's own jit) the bias is looked at when it all runs
             odd = eqx.error_if(odd, unequal, _UNEQUAL)
         return Packed(even, odd, layout)
+
+    def inspect(self, energy: Any) -> None:
+        bias = _require_torus(energy).bias
+        if is_concrete(bias) and np.any(np.asarray(bias) != np.asarray(bias)[0]):
+            raise ValueError(_UNEQUAL)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Packed) -> tuple[Packed, Info]:
         layout = state.layout

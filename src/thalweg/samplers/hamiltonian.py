@@ -87,16 +87,13 @@ def hamiltonian_step(
         momenta = noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse_mass)).T
     else:
         momenta = noise / jnp.sqrt(inverse_mass)
-    leapfrog: Any = velocity_verlet(lambda x: log_density(energy, x), default_metric(inverse_mass).kinetic_energy)
 
     def kinetic(momentum):
         return 0.5 * jnp.dot(momentum, inverse_mass @ momentum if inverse_mass.ndim == 2 else inverse_mass * momentum)
 
     def trajectory(state, momentum):
-        start = IntegratorState(state.x, momentum.reshape(state.x.shape), -state.energy, -state.gradient)
-        end = jax.lax.fori_loop(0, steps, lambda _, now: leapfrog(now, step_size), start)
-        gained = state.energy + kinetic(momentum) + end.logdensity - kinetic(end.momentum.reshape(-1))
-        return GradientState(end.position, -end.logdensity, -end.logdensity_grad), gained
+        end, last = leapfrog(energy, state, momentum, step_size, inverse_mass, steps)
+        return end, state.energy + kinetic(momentum) - end.energy - kinetic(last)
 
     new, gained = jax.vmap(trajectory)(state, momenta)
     log_accept = jnp.where(jnp.isnan(gained), -jnp.inf, gained)
@@ -104,6 +101,19 @@ def hamiltonian_step(
     kept = jax.tree.map(lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, state)
     acceptance = jnp.exp(jnp.minimum(log_accept, 0))
     return kept, Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -_DIVERGED)
+
+
+def leapfrog(
+    energy: Any, state: GradientState, momentum: Array, step_size: Array, inverse_mass: Array, steps: int | Array
+) -> tuple[GradientState, Array]:
+    """``steps`` times ``v ← v - (ε/2)∇E(x)``, ``x ← x + εM⁻¹v``, ``v ← v - (ε/2)∇E(x)`` of one chain; v is flat.
+
+    Reversible: from the end, with the momentum turned round, it leads back to the start.
+    """
+    step: Any = velocity_verlet(lambda x: log_density(energy, x), default_metric(inverse_mass).kinetic_energy)
+    start = IntegratorState(state.x, momentum.reshape(state.x.shape), -state.energy, -state.gradient)
+    end = jax.lax.fori_loop(0, steps, lambda _, now: step(now, step_size), start)
+    return GradientState(end.position, -end.logdensity, -end.logdensity_grad), end.momentum.reshape(-1)
 
 
 class MALA(Kernel):
@@ -166,7 +176,7 @@ class NUTS(LiftedKernel):
         return new, Info(told.acceptance_rate, norm(state.gradient), told.is_divergent)
 
 
-def _whole(name: str, value: int | Array) -> Array:
+def _whole(name: str, value: Any) -> Array:
     array = jnp.asarray(value)
     if not jnp.issubdtype(array.dtype, jnp.integer) or (is_concrete(array) and int(array) < 1):
         raise ValueError(f"expected {name} to be a whole number >= 1, got {value}; give for example 10")

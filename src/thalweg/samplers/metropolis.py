@@ -92,11 +92,7 @@ class MetropolisHastings(Kernel):
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
         proposed = jax.vmap(self.proposal.propose)(jax.random.split(key_move, state.x.shape[0]), state.x)
-        if proposed.shape != state.x.shape or proposed.dtype != state.x.dtype:
-            raise ValueError(
-                f"expected a proposal of the point's shape {state.x.shape[1:]} and type {state.x.dtype}, got "
-                f"{proposed.shape[1:]} and {proposed.dtype}; return an array like x"
-            )
+        _require_like(state.x, proposed)
         return metropolis(key_accept, energy, state, proposed, jax.vmap(self.proposal.log_ratio)(state.x, proposed))
 
 
@@ -133,8 +129,17 @@ class Independence(Kernel):
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
         proposed = self.density.sample(key_move, state.x.shape[:1])
+        _require_like(state.x, proposed)
         log_prob = jax.vmap(self.density.log_prob)
         return metropolis(key_accept, energy, state, proposed, log_prob(state.x) - log_prob(proposed))
+
+
+def _require_like(x: Array, proposed: Array) -> None:
+    if proposed.shape != x.shape or proposed.dtype != x.dtype:
+        raise ValueError(
+            f"expected a proposal of the point's shape {x.shape[1:]} and type {x.dtype}, got {proposed.shape[1:]} and "
+            f"{proposed.dtype}; return an array like x"
+        )
 
 
 def metropolis(
@@ -144,6 +149,10 @@ def metropolis(
 
     ``log_ratio = log q(x|x') - log q(x'|x)``, ``(chains,)``, is the Hastings correction, zero for symmetric proposals.
     """
+    if log_ratio.shape != state.energy.shape:
+        raise ValueError(
+            f"expected log_ratio to be a scalar for one point, got shape {log_ratio.shape[1:]}; sum over the point"
+        )
     proposed = jax.vmap(energy)(proposal)
     finite = jnp.isfinite(proposed)
     # comparing with a NaN is false, so a non-finite proposal is rejected without touching its value

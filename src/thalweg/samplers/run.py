@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import ConditionalKernel, Energy, Info, Kernel, ScoreNetwork, State, as_model
+from thalweg.core import ConditionalKernel, Energy, Info, InspectsEnergy, Kernel, ScoreNetwork, State, as_model
 from thalweg.energies.compose import Clamped
 from thalweg.samplers.diagnostics import Summary, summarise
 from thalweg.spaces import Continuous
@@ -154,6 +154,7 @@ def sample(
     x = _check_init(model, init)
     if isinstance(model, Clamped) and x.shape[1:] == model.values.shape:
         x = jax.vmap(model.reduce)(x)
+    inspect(kernel, model)
     run = _run_with_bar if progress else _run
     if progress or burn_in + draws * thin > 10_000:
         # a long run looks at its starts before, a short one on the way: the look is a call of its own
@@ -185,6 +186,13 @@ def _check_init(model: Energy | ScoreNetwork, init: Array) -> Array:
     if isinstance(space, Continuous) and not jnp.issubdtype(x.dtype, jnp.floating):
         raise ValueError(f"expected floating-point numbers in init, got {x.dtype}; convert with init.astype(float)")
     return x
+
+
+def inspect(kernel: Kernel, model: Any) -> None:
+    """Let the kernel, and every kernel inside it, look at the energy's numbers before anything is compiled."""
+    for part in jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, InspectsEnergy)):
+        if isinstance(part, InspectsEnergy):
+            part.inspect(model)
 
 
 def _check_start(fine: np.ndarray, x: Array, model: Any) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Space
+from thalweg.core import Kernel, Space, State
 from thalweg.spaces import Real
 
 
@@ -182,6 +182,63 @@ def distinct(key: PRNGKeyArray, size: int, count: int) -> Array:
 def point_space(model: Any, batch: Array) -> Space:
     """The model's space, or R^shape read off a batch where the model does not know it."""
     return Real(batch.shape[1:]) if model.space is None else model.space
+
+
+class Replicated(Kernel):
+    """A kernel whose chain is several points at once, one of which is its ``x``: the rungs of a tempered chain.
+
+    Between two updates the energy changes, and what goes on is all these points. A start keeps them as it would keep
+    one point, so that every start serves every such kernel.
+    """
+
+    replicas: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def points(self, state: Any) -> Array:
+        """All points of every chain, ``(chains, replicas, *event)``."""
+
+    @abc.abstractmethod
+    def resume(self, key: PRNGKeyArray, energy: Any, points: Array) -> State:
+        """The state of chains whose points are ``(chains, replicas, *event)``, on an energy that may be a new one."""
+
+
+class _Copies(Space):
+    """Points of ``space``, several to a chain."""
+
+    space: Space
+    copies: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, space: Space, copies: int):
+        self.space, self.copies, self.shape = space, copies, (copies, *space.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.space.dtype
+
+    def contains(self, x: Array) -> Array:
+        return jnp.all(jax.vmap(self.space.contains)(x))
+
+    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return self.space.noise(key, (*shape, self.copies))
+
+
+def as_seen(kernel: Kernel, space: Space, batch: Array) -> tuple[Space, Array]:
+    """The space and the batch that a start is shown: every point as often as a chain of ``kernel`` has points."""
+    if not isinstance(kernel, Replicated):
+        return space, batch
+    many = jnp.broadcast_to(batch[:, None], (batch.shape[0], kernel.replicas, *batch.shape[1:]))
+    return _Copies(space, kernel.replicas), many
+
+
+def resumed(key: PRNGKeyArray, kernel: Kernel, energy: Any, x: Array) -> State:
+    """Chains at the points a start has given; ``key`` is used by kernels of several points a chain alone."""
+    return kernel.resume(key, energy, x) if isinstance(kernel, Replicated) else kernel.init(energy, x)
+
+
+def left_at(kernel: Kernel, state: Any) -> Array:
+    """What a start keeps of chains that have come to rest."""
+    return kernel.points(state) if isinstance(kernel, Replicated) else state.x
 
 
 def as_start(start: Any) -> Start:

@@ -14,6 +14,7 @@ from thalweg.samplers.langevin import Position
 from thalweg.samplers.lift import GradientState, require_energy
 from thalweg.samplers.metropolis import EnergyState
 from thalweg.samplers.run import sample
+from thalweg.samplers.starts import Replicated
 
 
 class Rungs(State):
@@ -24,13 +25,14 @@ class Rungs(State):
     parity: Array
 
 
-class ParallelTempering(Kernel):
+class ParallelTempering(Replicated):
     r"""Copies of every chain at temperatures ``1 = T_1 < … < T_n``: each step moves all with the inner kernel on
     ``E/T_i``, then neighbours swap with probability ``min(1, exp((1/T_i - 1/T_j)(E(x_i) - E(x_j))))``, even pairs and
     odd pairs in turn.
 
     Exactly invariant when the inner kernel is. ``draws`` are the coldest rung's; ``stats["swap_rate"]`` is the mean
-    acceptance of each neighbouring pair's swaps. Works over continuous and discrete kernels.
+    acceptance of each neighbouring pair's swaps. Works over continuous and discrete kernels. As a training sampler all
+    rungs go on from update to update with a `persistent` start or a `ReplayBuffer`.
     References: Geyer (1991), Computing Science and Statistics; Syed et al. (2022), J. R. Stat. Soc. B 84, for the
     even-odd swaps.
 
@@ -62,6 +64,21 @@ class ParallelTempering(Kernel):
         require_energy("ParallelTempering", energy)
         inner = jax.vmap(lambda temperature: self.kernel.init(tempered(energy, temperature), x))(self.temperatures)
         return Rungs(x, inner, jnp.zeros((), int))
+
+    @property
+    def replicas(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return len(self.temperatures)
+
+    def points(self, state: Rungs) -> Array:
+        return jnp.moveaxis(state.inner.x, 0, 1)
+
+    def resume(self, key: PRNGKeyArray, energy: Any, points: Array) -> Rungs:
+        rungs = jnp.moveaxis(points, 1, 0)
+        at = lambda temperature, x: self.kernel.init(tempered(energy, temperature), x)
+        inner = jax.vmap(at)(self.temperatures, rungs)
+        # which pairs swap first is drawn: with an odd number of steps a resume, the others would lag behind or never
+        # swap at all
+        return Rungs(rungs[0], inner, jax.random.randint(key, (), 0, 2, int))
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Rungs) -> tuple[Rungs, Info]:
         count = len(self.temperatures)

@@ -134,7 +134,7 @@ def fit(
         waiting = None
         while done < steps:
             held = (objective, optimizer, key, jnp.asarray(done), jnp.asarray(0.0 if ema is None else ema))
-            training, metrics = _update((*held, batches.at(done)), training)
+            training, metrics = update((*held, batches.at(done)), training)
             done += 1
             # the numbers of the update before are read while this one computes
             if waiting is not None:
@@ -188,7 +188,7 @@ def averaged_model(training: _Training) -> Any:
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
+def update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
     objective, optimizer, key, step, ema, batch = held
     trainable, fixed = trainable_part((training.energy, training.params))
 
@@ -207,6 +207,23 @@ def _update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
         new = trainable_part(energy)[0]
         average = jax.tree.map(lambda old, now: decay * old + (1 - decay) * now, training.average, new)
     return _Training(energy, params, told.state, optimizer_state, average), {"loss": value, **told.metrics}
+
+
+def working_memory(
+    energy: Any, batch: PyTree, objective: Objective, *, optimizer: optax.GradientTransformation, key: PRNGKeyArray
+) -> int:
+    """The bytes one training update needs beside its inputs and outputs, as the compiler planned it.
+
+    >>> import jax, optax, thalweg as tw
+    >>> key = jax.random.key(0)
+    >>> energy, batch = tw.energies.MLP(2, key=key), tw.data.two_moons(key, 100)
+    >>> objective = tw.objectives.DenoisingScoreMatching()
+    >>> tw.train.working_memory(energy, batch, objective, optimizer=optax.adam(1e-3), key=key) > 10_000
+    True
+    """
+    training = begin(as_model(energy), batch, objective, optimizer, None, key)
+    held = (objective, optimizer, key, jnp.asarray(0), jnp.asarray(0.0), batch)
+    return update.lower(held, training).compile().compiled.memory_analysis().temp_size_in_bytes
 
 
 class _Batches:

@@ -1,0 +1,150 @@
+"""`check_objective`: right objectives pass, wrong ones fail."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import thalweg as tw
+from thalweg import objectives, samplers
+from thalweg.core import Objective, Step
+from thalweg.objectives.denoising import blurred
+from thalweg.objectives.score import ScoreObjective, scores, squares
+
+MIXTURE = tw.energies.GaussianMixture(
+    jnp.array([0.7, 0.3]), jnp.array([[-1.0, 0.0], [1.5, 0.5]]), jnp.array([[[1.0, 0.3], [0.3, 0.6]], 0.5 * np.eye(2)])
+)
+RIGHT = {
+    "explicit": objectives.ExplicitScoreMatching(MIXTURE),
+    "implicit": objectives.ImplicitScoreMatching(),
+    "hutchinson": objectives.HutchinsonScoreMatching(law="gaussian"),
+    "sliced": objectives.SlicedScoreMatching(projections=2, law="sphere"),
+    "finite difference": objectives.FiniteDifferenceScoreMatching(),
+    "denoising": objectives.DenoisingScoreMatching(0.5),
+    "denoising, levels": objectives.DenoisingScoreMatching(jnp.array([0.3, 1.0])),
+    "noise-conditional": objectives.NoiseConditionalScoreMatching([1.0, 0.3]),
+    "likelihood": objectives.MaximumLikelihood(samplers.MALA(0.5), steps=2, start=samplers.from_data()),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_objectives_pass_on_a_mixture(name, key):
+    verdict = tw.check_objective(RIGHT[name], key=key, energy=MIXTURE)
+    assert verdict.passed, verdict.text
+    assert verdict.detectable < 0.15
+
+
+def test_regularised_learns_what_its_equation_says(key):
+    """On a Gaussian with full covariance, where the truth solves a linear system."""
+    verdict = tw.check_objective(objectives.RegularisedScoreMatching(0.1), key=key)
+    assert verdict.passed, verdict.text
+    diagonal = tw.energies.Gaussian(jnp.zeros(2), jnp.array([1.0, 3.0]))
+    truth = objectives.RegularisedScoreMatching(0.1).truth(diagonal)
+    np.testing.assert_allclose(truth.covariance, jnp.diag(jnp.array([1.2, 3.2])), rtol=1e-5)
+    with pytest.raises(ValueError, match="expected a Gaussian, got GaussianMixture"):
+        objectives.RegularisedScoreMatching(0.1).truth(MIXTURE)
+
+
+class Mutant(ScoreObjective):
+    """Score matching with something wrong."""
+
+    divergence = False
+
+    def curvature(self, key, model, batch):
+        v = jax.random.rademacher(key, batch.shape, batch.dtype)
+        s, change = jax.jvp(lambda x: scores(model, x), (batch,), (v,))
+        return s, jnp.sum(v * change, axis=1)
+
+
+class DividedByDimension(Mutant):
+    def points(self, key, model, batch):
+        s, curvature = self.curvature(key, model, batch)
+        return 0.5 * squares(s) + curvature / batch.shape[1]
+
+
+class DroppedTerm(Mutant):
+    def points(self, key, model, batch):
+        return 0.5 * squares(self.curvature(key, model, batch)[0])
+
+
+class WrongSign(Mutant):
+    def points(self, key, model, batch):
+        s, curvature = self.curvature(key, model, batch)
+        return 0.5 * squares(s) - curvature
+
+
+class HalfTheTrace(Mutant):
+    def points(self, key, model, batch):
+        s, curvature = self.curvature(key, model, batch)
+        return 0.5 * squares(s) + 0.5 * curvature
+
+
+class SigmaSquared(objectives.DenoisingScoreMatching):
+    """The target ``-z/σ²`` in place of ``-z/σ``."""
+
+    def _points(self, key, model, batch, sigma):
+        noisy, z, sigma = blurred(key, batch, sigma)
+        return 0.5 * squares(scores(model, noisy) + z / sigma**2)
+
+
+class Constant(Objective):
+    """Nothing pulls, anywhere."""
+
+    def init(self, key, energy, batch):
+        return None, None
+
+    def loss(self, key, energy, params, state, batch):
+        return 0.0 * jnp.mean(jax.vmap(energy)(batch)), Step(state, {})
+
+
+class Upside(ScoreObjective):
+    """The Fisher divergence upside down: its gradient vanishes at the truth, where the loss is largest."""
+
+    def points(self, key, model, batch):
+        return -0.5 * squares(scores(model, batch) - scores(MIXTURE, batch))
+
+
+class WrongExpectation(objectives.HutchinsonScoreMatching):
+    """Right at the truth, in gradient and minimum, yet scaled: only the comparison with its expectation sees it."""
+
+    def points(self, key, model, batch):
+        return 1.5 * super().points(key, model, batch)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "said"),
+    [
+        (DividedByDimension(), "at the truth the largest"),
+        (DroppedTerm(), "at the truth the largest"),
+        (WrongSign(), "at the truth the largest"),
+        (HalfTheTrace(), "at the truth the largest"),
+        (SigmaSquared(0.5), "at the truth the largest"),
+        (Constant(), "nothing would be learnt"),
+        (Upside(), "the loss falls when the model moves"),
+        (WrongExpectation(), "its expectation"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Objective) else "",
+)
+def test_wrong_objectives_fail(mutant, said, key):
+    verdict = tw.check_objective(mutant, key=key, energy=MIXTURE)
+    assert not verdict.passed and said in verdict.text, verdict.text
+
+
+def test_short_unadjusted_chains_are_found_biased(key):
+    objective = objectives.MaximumLikelihood(samplers.Langevin(0.5), steps=2, start=samplers.from_data())
+    assert not tw.check_objective(objective, key=key, energy=MIXTURE).passed
+
+
+def test_bad_input_is_refused(key):
+    objective = objectives.ImplicitScoreMatching()
+    with pytest.raises(ValueError, match="expected batch_size >= 1 and batches >= 30"):
+        tw.check_objective(objective, key=key, batches=3)
+    with pytest.raises(ValueError, match="expected a false_alarm between 0 and 1"):
+        tw.check_objective(objective, key=key, false_alarm=0.0)
+    with pytest.raises(ValueError, match="expected a truth with parameters"):
+        fixed = tw.as_energy(lambda x: 0.5 * jnp.sum(x**2), tw.Real(2))
+        tw.check_objective(
+            objective, key=key, energy=fixed, exact=lambda key, shape: jax.random.normal(key, (*shape, 2))
+        )
+    with pytest.raises(ValueError, match="expected a way to sample"):
+        tw.check_objective(objective, key=key, energy=tw.energies.MLP(2, width=4, depth=1, key=key))

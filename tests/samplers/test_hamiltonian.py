@@ -1,0 +1,78 @@
+"""The leapfrog: it can be run backwards, and its energy error is of second order."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import thalweg as tw
+from thalweg.samplers.hamiltonian import leapfrog
+from thalweg.samplers.lift import GradientState, gradient_state
+
+BANANA = tw.energies.Banana(0.3)
+MASSES = {
+    "one": jnp.ones(2),
+    "diagonal": jnp.array([0.5, 2.0]),
+    "dense": jnp.array([[1.0, 0.4], [0.4, 0.5]]),
+}
+
+
+@jax.jit
+def there_and_back(x, momentum, inverse_mass, steps):
+    start = gradient_state("HMC", BANANA, x)
+    end, last = leapfrog(BANANA, start, momentum, jnp.asarray(0.15), inverse_mass, steps)
+    back, first = leapfrog(BANANA, end, -last, jnp.asarray(0.15), inverse_mass, steps)
+    return start, end, back, first
+
+
+@pytest.mark.parametrize("mass", MASSES)
+def test_a_trajectory_leads_back_to_its_start_when_the_momentum_is_turned_round(key, mass):
+    x, momentum = jax.random.normal(key, (2, 50, 2))
+    run = jax.vmap(there_and_back, (0, 0, None, None))
+    start, end, back, first = run(x, momentum, MASSES[mass], 20)
+    assert float(jnp.median(jnp.linalg.norm(end.x - x, axis=1))) > 0.5  # it went somewhere
+    for name in ("x", "energy", "gradient"):
+        np.testing.assert_allclose(getattr(back, name), getattr(start, name), rtol=2e-3, atol=2e-3)
+    # to rounding: single precision, on trajectories that pull apart by a hundred in 20 steps at worst
+    assert float(jnp.median(jnp.linalg.norm(back.x - x, axis=1))) < 1e-5
+    np.testing.assert_allclose(first, -momentum, rtol=2e-3, atol=2e-3)
+
+
+def test_the_energy_and_the_gradient_that_are_carried_are_those_of_the_place(key):
+    _, end, _, _ = there_and_back(jnp.array([0.3, -0.5]), jnp.array([1.0, 0.4]), MASSES["dense"], 7)
+    here: GradientState = gradient_state("HMC", BANANA, end.x)
+    np.testing.assert_allclose(end.energy, here.energy, rtol=1e-5)
+    np.testing.assert_allclose(end.gradient, here.gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_the_energy_error_has_slope_two_along_a_trajectory(key):
+    """``|ΔH| ∝ ε²`` at a fixed time, for every mass."""
+    x, momentum = jax.random.normal(key, (2, 200, 2))
+    sizes, time = np.array([0.2, 0.1, 0.05]), 1.0
+
+    @jax.jit
+    def error(x, momentum, inverse_mass, size, steps):
+        def one(x, v):
+            start = gradient_state("HMC", BANANA, x)
+            end, last = leapfrog(BANANA, start, v, size, inverse_mass, steps)
+            kinetic = lambda v: 0.5 * v @ (inverse_mass @ v)
+            return end.energy + kinetic(last) - start.energy - kinetic(v)
+
+        return jnp.mean(jnp.abs(jax.vmap(one)(x, momentum)))
+
+    errors = [error(x, momentum, MASSES["dense"], size, round(time / size)) for size in sizes]
+    assert abs(np.polyfit(np.log(sizes), np.log(np.array(errors)), 1)[0] - 2) < 0.1
+
+
+def test_leapfrog_energy_error_has_slope_two(key):
+    """The acceptance of HMC on a Gaussian falls as the energy error: 1 - a ∝ ε⁴ in the mean, so |ΔH| ∝ ε²."""
+    target = tw.energies.Gaussian(jnp.zeros(2), jnp.array([[1.0, 0.4], [0.4, 0.7]]))
+    start = target.sample(key, (20_000,))
+    sizes = np.array([0.4, 0.2, 0.1])
+    rejected = []
+    for size in sizes:
+        kernel = tw.samplers.HMC(size, steps=round(1.2 / size))
+        _, info = jax.jit(lambda x, kernel=kernel: kernel.step(key, target, kernel.init(target, x)))(start)
+        rejected.append(1 - float(jnp.mean(info.acceptance)))
+    # the mean of max(0, 1 - exp(-ΔH)) is of the first order in |ΔH|
+    assert abs(np.polyfit(np.log(sizes), np.log(rejected), 1)[0] - 2) < 0.2
