@@ -103,7 +103,9 @@ def test_two_points_at_two_levels_batch_as_one_by_one(make, key):
     np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["NoiseConditionalMLP", "NoiseConditionalScoreMLP"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("NoiseConditionalMLP", marks=pytest.mark.slow), "NoiseConditionalScoreMLP"]
+)
 def test_it_learns_a_gaussian_at_every_level(name, key):
     mean, deviation = jnp.array([1.0, -2.0]), jnp.array([0.5, 2.0])
     data = mean + deviation * jax.random.normal(key, (4000, 2))
@@ -126,6 +128,7 @@ def test_it_learns_a_gaussian_at_every_level(name, key):
     np.testing.assert_allclose(drawn.std(axis=0), deviation, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_an_energy_of_images_learns_their_scale(key):
     data = 0.3 * jax.random.normal(key, (512, *IMAGE))
     energy = tw.energies.NoiseConditionalUNet(IMAGE, (4,), data_scale=1.0, key=key)

@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +28,17 @@ def test_three_forms_of_one_coupling_agree(key):
         assert np.array_equal(blocks.sum(axis=0), np.ones(12))
         for block in blocks:
             assert not any(block[i] and block[j] for i, j in edges)
+
+
+def test_a_matrix_in_training_stays_a_coupling(key):
+    """Its gradient is symmetric with a zero diagonal, whatever is computed from it, so no update leaves these."""
+    weights = jax.random.normal(key, (4, 4))
+    energy = tw.energies.Ising((weights + weights.T) * (1 - jnp.eye(4)), bias=jnp.arange(4.0), space=tw.Binary(4))
+    x = jnp.array([1, 0, 1, 1])
+    for function in (lambda energy: energy(x), lambda energy: jnp.sum(energy.logits(x)[..., 1] ** 2)):
+        gradient = eqx.filter_grad(function)(energy).coupling.weights
+        assert jnp.abs(gradient).max() > 0.1
+        assert jnp.allclose(gradient, gradient.T) and not jnp.any(jnp.diag(gradient))
 
 
 def test_a_torus_counts_every_neighbour_once():

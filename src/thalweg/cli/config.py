@@ -53,7 +53,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
 def takes(where: str, name: Any) -> tuple[str, ...]:
     """The keys that the type ``name`` takes in the table ``where``; none where the name is unknown."""
     tables = {"energy": ENERGIES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS}
-    maker = tables.get(where, {}).get(name)
+    maker = tables.get(where, {}).get(name) if isinstance(name, str) else None
     return () if maker is None else tuple(keys_of(maker))
 
 

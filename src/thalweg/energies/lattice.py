@@ -50,7 +50,9 @@ class Matrix(Coupling):
         return self.weights.shape[0]
 
     def field(self, x: Array) -> Array:
-        return self.weights @ x
+        # of a matrix in training only the symmetric part off the diagonal is a coupling, and only that has a gradient
+        couplings = (self.weights + self.weights.T) / 2 * (1 - jnp.eye(self.sites))
+        return couplings @ x
 
     def colours(self) -> np.ndarray:
         if not is_concrete(self.weights):

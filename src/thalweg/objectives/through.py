@@ -43,7 +43,7 @@ def run_chains(
     """``steps`` steps of ``kernel`` from where ``start`` says, as many chains as the batch has rows.
 
     No gradient flows through ``x``. With ``live_steps`` the last so many steps run on the energy with its parameters
-    live, from a state that counts as fixed: what they give is ``live``.
+    live: what they give is ``live``, the state before them being a constant.
     """
     fixed = frozen(energy)
     key_start, key_chain = jax.random.split(key)
@@ -54,7 +54,7 @@ def run_chains(
     if live_steps:
         key_chain, key_live = jax.random.split(key_chain)
         state, totals = advance(key_chain, kernel, fixed, state, steps - live_steps, told_with_gradients)
-        state, more = advance(key_live, kernel, energy, frozen(state), live_steps, told_with_gradients)
+        state, more = advance(key_live, kernel, energy, state, live_steps, told_with_gradients)
         totals = jax.tree.map(jnp.add, totals, more)
         live = state.x
     else:
