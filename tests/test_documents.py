@@ -17,7 +17,11 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
-MODULES = [module.name for module in pkgutil.walk_packages(thalweg.__path__, "thalweg.")]
+# the examples of experiments train and sample, if little
+MODULES = [
+    pytest.param(module.name, marks=pytest.mark.slow if module.name.startswith("thalweg.experiments.") else ())
+    for module in pkgutil.walk_packages(thalweg.__path__, "thalweg.")
+]
 
 
 @pytest.mark.parametrize("block", BLOCKS)

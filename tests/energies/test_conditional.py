@@ -14,7 +14,7 @@ IMAGE = (8, 8, 1)
 MAKE = {
     "NoiseConditionalMLP": lambda key: tw.energies.NoiseConditionalMLP(3, 16, 2, key=key),
     "NoiseConditionalScoreMLP": lambda key: tw.energies.NoiseConditionalScoreMLP(3, 16, 2, key=key),
-    "NoiseConditionalUNet": lambda key: tw.energies.NoiseConditionalUNet(IMAGE, (4, 8), data_scale=1.0, key=key),
+    "NoiseConditionalUNet": lambda key: tw.energies.NoiseConditionalUNet(IMAGE, (4,), data_scale=1.0, key=key),
     "NoiseConditionalScoreUNet": lambda key: tw.energies.NoiseConditionalScoreUNet(
         IMAGE, (4, 8), patch=2, data_scale=1.0, key=key
     ),

@@ -169,7 +169,8 @@ def reproduce(
     numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True)
     if "table" in numbers:
         _table(numbers["table"]["columns"], numbers["table"]["rows"])
-    typer.echo(f"figure: {folder / name}.png\nnumbers: {folder / name}.json")
+    for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
+        typer.echo(f"{'numbers' if path.suffix == '.json' else 'figure'}: {path}")
 
 
 @data.command("list")

@@ -14,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Info, Kernel, is_concrete, positive
 from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state, log_density, norm
-from thalweg.samplers.noise import log_uniform, normal
+from thalweg.samplers.noise import log_uniform, made_once, normal
 
 # a trajectory that loses more energy than this has left the path it should follow
 _DIVERGED = 1000.0
@@ -82,7 +82,8 @@ def hamiltonian_step(
     Momenta and accept steps are drawn in one block: a key per chain would cost more than the leapfrog itself.
     """
     key_momentum, key_accept = jax.random.split(key)
-    noise = normal(key_momentum, (state.x.shape[0], state.x[0].size), state.x.dtype)
+    shape = (state.x.shape[0], state.x[0].size)
+    noise = made_once(step_size > 0, lambda: normal(key_momentum, shape, state.x.dtype))
     if inverse_mass.ndim == 2:
         momenta = noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse_mass)).T
     else:
@@ -111,7 +112,7 @@ def leapfrog(
     Reversible: from the end, with the momentum turned round, it leads back to the start.
     """
     step: Any = velocity_verlet(lambda x: log_density(energy, x), default_metric(inverse_mass).kinetic_energy)
-    start = IntegratorState(state.x, momentum.reshape(state.x.shape), -state.energy, -state.gradient)
+    start = IntegratorState(state.x, momentum.reshape(state.x.shape), -state.energy, -state.gradient)  # pyright: ignore
     end = jax.lax.fori_loop(0, steps, lambda _, now: step(now, step_size), start)
     return GradientState(end.position, -end.logdensity, -end.logdensity_grad), end.momentum.reshape(-1)
 

@@ -4,6 +4,8 @@ On CPUs JAX compiles the twenty rounds of its generator as a loop, which keeps i
 numbers. Written out, the same rounds make the same numbers in a half to a fifth of the time.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +61,16 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype | None = 
     lowest = np.nextafter(np.float32(-1), np.float32(0))
     unit = jnp.maximum(lowest, _unit(bits) * (np.float32(1) - lowest) + lowest)
     return np.float32(np.sqrt(2)) * lax.erf_inv(unit)
+
+
+def made_once(holds: Array, make: Callable[[], Array]) -> Array:
+    """``make()``, made once for all that read it; ``holds`` is a condition that always does, unknown to the compiler.
+
+    On CPUs XLA computes cheap operations anew in every loop that reads their result, and each of the threefry's is
+    cheap. What a branch returns is an array like any other.
+    """
+    like = jax.eval_shape(make)
+    return lax.cond(jnp.all(holds), make, lambda: jnp.zeros(like.shape, like.dtype))
 
 
 def log_uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
