@@ -8,7 +8,6 @@ times are seconds per 1000 effective draws, so that a ratio of times is one of e
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -81,7 +80,7 @@ def effective(settings: Settings) -> Iterator[Row]:
 
 def _against_blackjax(name: str, target: Target, kernel: str, draws: int, settings: Settings) -> Iterator[Row]:
     init = target.energy.sample(jax.random.key(1), (CHAINS,))  # pyright: ignore[reportAttributeAccessIssue]
-    runs: dict[str, Run] = {"ours": partial(_ours, target, kernel, init, draws)}
+    runs: dict[str, Run] = {"ours": _ours(target, kernel, init, draws)}
     for form in ("vmap of scan", "scan of vmap"):
         runs[form] = _direct(_algorithm(target, kernel), init, draws, form)
     sizes: dict[str, list[float]] = {name: [] for name in runs}
@@ -102,7 +101,7 @@ def _against_ebmkit(
     case |= {"step_size": getattr(target, kernel.lower()), "leapfrog": LEAPFROG, "doublings": DOUBLINGS}
     sizes: dict[str, list[float]] = {"ours": [], "ebmkit": []}
     contestants = {
-        "ours": _noting(partial(_ours, target, kernel, init, draws), sizes["ours"]),
+        "ours": _noting(_ours(target, kernel, init, draws), sizes["ours"]),
         "ebmkit": _asking(worker, case, sizes["ebmkit"]),
     }
     few = settings._replace(rounds=min(settings.rounds, 5))
@@ -114,13 +113,13 @@ def _against_ebmkit(
     yield row(what, cost["ours"], cost["ebmkit"], aim, "at least", against="ebmkit")
 
 
-def _ours(target: Target, kernel: str, init: Array, draws: int, key: Array) -> Array:
-    kernels = {
+def _ours(target: Target, kernel: str, init: Array, draws: int) -> Run:
+    ours = {
         "HMC": tw.samplers.HMC(target.hmc, LEAPFROG),
         "NUTS": tw.samplers.NUTS(target.nuts, max_doublings=DOUBLINGS),
         "MALA": tw.samplers.MALA(target.mala),
-    }
-    return tw.sample(target.energy, kernels[kernel], init, key=key, draws=draws).draws
+    }[kernel]
+    return lambda key: tw.sample(target.energy, ours, init, key=key, draws=draws).draws
 
 
 def _algorithm(target: Target, kernel: str) -> Any:

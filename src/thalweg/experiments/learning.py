@@ -155,8 +155,8 @@ def separated_modes(
     The score near a mode does not depend on the mode's weight, and a chain that starts at a data point stays in its
     mode: single-scale score matching and contrastive divergence from data get every mode's shape and no weight.
     Likelihood with exact log Z or tempered chains, and a ladder of noise, do. Weights are the model's mass nearest to
-    each mode by quadrature; of the noise-conditional model they are those of annealed Langevin samples (its KL is that of
-    the lowest level alone, which is as blind as any single level).
+    each mode by quadrature; of the noise-conditional model they are those of annealed Langevin samples (its KL is that
+    of the lowest level alone, which is as blind as any single level).
 
     >>> figure, numbers = separated_modes(jax.random.key(0), updates=2, methods={"implicit": SEPARATED["implicit"]})
     >>> len(numbers["rows"][0]["weights"])
@@ -231,7 +231,7 @@ def _figure(rows: list[dict[str, Any]]) -> Figure:
     places = np.arange(len(names))
     colours = dict(zip(kinds, (LIGHT.data, LIGHT.held_out, LIGHT.samples), strict=False))
     for number, (field, label, log) in enumerate(
-        (("kl", "KL(p ‖ model) in nats", True), ("seconds", "seconds of training", False), ("megabytes", "MB", True))
+        (("kl", "KL(p ‖ model) in nats", True), ("seconds", "seconds of training", False), ("megabytes", "MB", False))
     ):
         axes = panel(
             figure, (1, 3, number + 1), title=("How near", "How long", "Memory of one update")[number], x=label
@@ -244,7 +244,9 @@ def _figure(rows: list[dict[str, Any]]) -> Figure:
         if log:
             axes.set_xscale("log")
         if number == 0:
-            axes.axvline(0.1, color=LIGHT.ink, linewidth=1, linestyle="--", label="0.1 nats")
+            axes.axvline(0.1, color=LIGHT.ink, linewidth=1, linestyle="--")
+        if number == 1:
+            axes.plot([], [], color=LIGHT.ink, linewidth=1, linestyle="--", label="0.1 nats")
             legend(axes, loc="lower right")
     return figure
 
@@ -264,6 +266,6 @@ def _modes_figure(rows: list[dict[str, Any]]) -> Figure:
             np.arange(8) + 0.2, row["weights"], 0.4, color=LIGHT.samples, label=f"learnt, off by {row['error']:.3f}"
         )
         axes.set_xticks(np.arange(8))
-        axes.set_ylim(0, 0.5)
+        axes.set_ylim(0, max(0.45, 1.35 * max(row["weights"])))
         legend(axes, loc="upper right")
     return figure

@@ -333,13 +333,15 @@ def squares(a: Array) -> Array:
 
 def _diagonal(model: Energy | ScoreNetwork, batch: Array) -> tuple[Array, Float[Array, "rows d"]]:
     """``s`` and all ``∂s_i/∂x_i``, one forward derivative per coordinate, some at a time to bound the memory."""
-    event = batch.shape[1:]
     size = batch[0].size
-    s, push = jax.linearize(lambda x: scores(model, x), batch)
 
-    @jax.checkpoint
-    def entry(i):
-        unit = jnp.zeros(size, batch.dtype).at[i].set(1).reshape(event)
-        return push(jnp.broadcast_to(unit, batch.shape)).reshape(len(batch), size)[:, i]
+    def along(i):
+        unit = jnp.zeros(size, batch.dtype).at[i].set(1).reshape(batch.shape[1:])
+        s, change = jax.jvp(lambda x: scores(model, x), (batch,), (jnp.broadcast_to(unit, batch.shape),))
+        return s, change.reshape(len(batch), size)[:, i]
 
-    return s, jax.lax.map(entry, jnp.arange(size), batch_size=min(_AT_ONCE, size)).T
+    if size <= _AT_ONCE:
+        s, diagonal = jax.vmap(along, out_axes=(None, 0))(jnp.arange(size))
+        return s, diagonal.T
+    entries = jax.lax.map(jax.checkpoint(lambda i: along(i)[1]), jnp.arange(size), batch_size=_AT_ONCE)
+    return scores(model, batch), entries.T
