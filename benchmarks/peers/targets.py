@@ -24,7 +24,7 @@ def funnel(x: Tensor) -> Tensor:
 
 
 def scaled(x: Tensor) -> Tensor:
-    return 0.5 * (x / torch.linspace(0.1, 1.0, 100)).square().sum(dim=-1)
+    return 0.5 * (x / torch.linspace(0.5, 1.0, 100)).square().sum(dim=-1)
 
 
 def correlated() -> Callable[[Tensor], Tensor]:
@@ -37,7 +37,7 @@ def correlated() -> Callable[[Tensor], Tensor]:
 ENERGIES = {
     "banana": banana,
     "funnel, 10-d, deviation 1": funnel,
-    "Gaussian, 100-d, deviations 0.1 to 1": scaled,
+    "Gaussian, 100-d, deviations 0.5 to 1": scaled,
     "Gaussian, 100-d, correlated": correlated(),
 }
 
