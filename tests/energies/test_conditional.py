@@ -19,7 +19,8 @@ MAKE = {
         IMAGE, (4, 8), patch=2, data_scale=1.0, key=key
     ),
 }
-MODELS = [pytest.param(make, id=name) for name, make in MAKE.items()]
+# U-Nets take long to compile
+MODELS = [pytest.param(make, id=name, marks=pytest.mark.slow if "UNet" in name else ()) for name, make in MAKE.items()]
 
 
 # compiled once for each model: op by op a U-Net takes many times longer
@@ -103,9 +104,8 @@ def test_two_points_at_two_levels_batch_as_one_by_one(make, key):
     np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("NoiseConditionalMLP", marks=pytest.mark.slow), "NoiseConditionalScoreMLP"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NoiseConditionalMLP", "NoiseConditionalScoreMLP"])
 def test_it_learns_a_gaussian_at_every_level(name, key):
     mean, deviation = jnp.array([1.0, -2.0]), jnp.array([0.5, 2.0])
     data = mean + deviation * jax.random.normal(key, (4000, 2))
@@ -140,6 +140,7 @@ def test_an_energy_of_images_learns_their_scale(key):
     assert float(-jnp.sum(x * learnt) / jnp.sum(x**2)) == pytest.approx(1 / (0.3**2 + 0.3**2), rel=0.25)
 
 
+@pytest.mark.slow
 def test_the_score_network_learns_by_sliced_and_denoising(key):
     data = 2.0 + 0.5 * jax.random.normal(key, (2000, 2))
     for objective, variance in (

@@ -29,7 +29,7 @@ RIGHT = {
 
 
 # the others of each kind, for the longer run
-SLOW = ("explicit", "sliced", "finite difference", "denoising, levels")
+SLOW = ("explicit", "implicit", "sliced", "finite difference", "denoising, levels", "noise-conditional", "likelihood")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in RIGHT])
@@ -57,6 +57,7 @@ def test_likelihoods_pass_on_enumerable_spins(key):
         assert verdict.passed, verdict.text
 
 
+@pytest.mark.slow
 def test_regularised_learns_what_its_equation_says(key):
     """On a Gaussian with full covariance, where the truth solves a linear system."""
     verdict = tw.check_objective(objectives.RegularisedScoreMatching(0.1), key=key)

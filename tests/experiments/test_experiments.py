@@ -32,6 +32,7 @@ def test_listing_loads_neither_jax_nor_matplotlib():
     assert answer.stdout.strip() == "set()"
 
 
+@pytest.mark.slow
 def test_figure_and_numbers_are_left(two_bumps):
     folder, numbers = two_bumps
     assert sorted(path.name for path in folder.iterdir()) == ["two-bumps.json", "two-bumps.png"]
@@ -39,12 +40,14 @@ def test_figure_and_numbers_are_left(two_bumps):
     assert Image.open(folder / "two-bumps.png").size[0] > 1000
 
 
+@pytest.mark.slow
 def test_log_z_is_that_of_the_slides(two_bumps):
     log_z = two_bumps[1]["log_z"]
     assert log_z["exact"] == pytest.approx(math.log(5 * math.sqrt(2 * math.pi)), rel=1e-12)
     assert log_z["quadrature"] == pytest.approx(log_z["exact"], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "exact"), [("mean", 0.4), ("variance", 10.84)])
 def test_moments_agree_within_their_errors(two_bumps, name, exact):
     row = two_bumps[1][name]
@@ -57,6 +60,7 @@ def test_moments_agree_within_their_errors(two_bumps, name, exact):
         assert row[f"{how}_error"] < most * (exact if name == "variance" else math.sqrt(10.84))
 
 
+@pytest.mark.slow
 def test_masses_agree_within_their_errors(two_bumps):
     masses = two_bumps[1]["masses"]
     assert masses["exact"] == [0.6, 0.4]
@@ -67,6 +71,7 @@ def test_masses_agree_within_their_errors(two_bumps):
         assert sum(masses[how]) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_the_chains_mixed(two_bumps):
     chains = two_bumps[1]["chains"]
     assert chains["rhat"] < 1.01
@@ -80,6 +85,7 @@ def test_numbers_that_are_none_are_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_other_keys_give_other_samples(two_bumps, tmp_path):
     other = EXPERIMENTS["two-bumps"].run(jax.random.key(1), tmp_path)
     assert other["mean"]["chains"] != two_bumps[1]["mean"]["chains"]

@@ -27,7 +27,7 @@ MADE = {
     "cd-landscape": lambda: cd_landscape(KEY, rows=2000, updates=150, frames=4),
     "ncsn-digits": lambda: ncsn_digits(KEY, updates=150, chains=64, channels=(16, 32), steps=3),
 }
-SLOW = ("ncsn-modes", "ncsn-digits", "score-field", "low-density-score", "manifold-hypothesis")
+SLOW = ("cd-landscape", "ncsn-modes", "ncsn-digits", "score-field", "low-density-score", "manifold-hypothesis")
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,7 @@ def test_noise_joins_modes_and_adds_its_variance(made):
         assert row["variance_samples"] == pytest.approx(row["variance"], rel=0.04)
 
 
+@pytest.mark.slow
 def test_an_update_lowers_the_data_against_the_chains_and_training_brings_the_divergence_down(made):
     _, numbers, files = made("cd-landscape")
     change = numbers["first_update"]
@@ -86,6 +87,7 @@ def test_an_update_lowers_the_data_against_the_chains_and_training_brings_the_di
     assert moving.n_frames == len(frames)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 def test_the_animation_is_left_beside_the_figure(made, tmp_path):
     save(tmp_path, "cd-landscape", *made("cd-landscape"))
     left = sorted(path.name for path in tmp_path.iterdir())

@@ -24,10 +24,9 @@ def test_denoising_is_explicit_on_the_noisy_density_and_a_constant():
     points = jnp.asarray((x[:, None] + sigma * z[None, :]).reshape(-1, 1), float)
     shares = np.outer(mass, weights / weights.sum()).ravel()
     gaps = []
+    scores = jax.jit(lambda e, points: jax.vmap(lambda p: tw.score(e, p))(points))
     for model in (tw.energies.Gaussian(jnp.array([0.3]), jnp.array([2.0])), LINE):
-        s, true = (
-            np.asarray(jax.vmap(lambda p, e=e: tw.score(e, p))(points), np.float64)[:, 0] for e in (model, noisy)
-        )
+        s, true = (np.asarray(scores(e, points), np.float64)[:, 0] for e in (model, noisy))
         denoising = np.sum(shares * 0.5 * (s + np.tile(z, len(x)) / sigma) ** 2)
         gaps.append(denoising - np.sum(shares * 0.5 * (s - true) ** 2))
         batch = LINE.sample(jax.random.key(0), (50_000,))
@@ -39,14 +38,15 @@ def test_denoising_is_explicit_on_the_noisy_density_and_a_constant():
 
 def test_the_noise_conditional_loss_is_the_weighted_mean_over_the_ladder(key):
     sigmas, model = jnp.array([2.0, 0.5]), tw.energies.smoothed(LINE)
-    batch = LINE.sample(key, (4000,))
+    batch = LINE.sample(key, (1000,))
     objective = objectives.NoiseConditionalScoreMatching(sigmas)
-    loss = objective.loss(key, model, None, objective.init(key, model, batch)[1], batch)[0]
+    state = objective.init(key, model, batch)[1]
+    loss = eqx.filter_jit(objective.loss)(key, model, None, state, batch)[0]
     noisy, z, sigma = (np.asarray(part, np.float64)[:, 0] for part in blurred(key, batch, sigmas))
-    assert set(np.unique(sigma)) == {2.0, 0.5} and abs(np.mean(sigma == 2.0) - 0.5) < 0.05
+    assert set(np.unique(sigma)) == {2.0, 0.5} and abs(np.mean(sigma == 2.0) - 0.5) < 0.08
     np.testing.assert_allclose(noisy, np.asarray(batch)[:, 0] + sigma * z, rtol=1e-5, atol=1e-5)
     by_hand = jax.vmap(lambda x, z, s: s**2 * 0.5 * jnp.sum((tw.score(LINE.smoothed(s), x) + z / s) ** 2))
-    ours = by_hand(*(jnp.asarray(part, float) for part in (noisy[:, None], z[:, None], sigma)))
+    ours = jax.jit(by_hand)(*(jnp.asarray(part, float) for part in (noisy[:, None], z[:, None], sigma)))
     np.testing.assert_allclose(loss, jnp.mean(ours), rtol=1e-4)
 
 

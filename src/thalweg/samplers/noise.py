@@ -14,6 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
+_FEW = 64
 
 
 def _threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
@@ -67,9 +68,12 @@ def made_once(holds: Array, make: Callable[[], Array]) -> Array:
     """``make()``, made once for all that read it; ``holds`` is a condition that always does, unknown to the compiler.
 
     On CPUs XLA computes cheap operations anew in every loop that reads their result, and each of the threefry's is
-    cheap. What a branch returns is an array like any other.
+    cheap. What a branch returns is an array like any other. A branch has a price of its own, more than a
+    few numbers are worth.
     """
     like = jax.eval_shape(make)
+    if like.size < _FEW:
+        return make()
     return lax.cond(jnp.all(holds), make, lambda: jnp.zeros(like.shape, like.dtype))
 
 
