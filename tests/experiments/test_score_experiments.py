@@ -20,9 +20,9 @@ KEY = jax.random.key(0)
 # made once, looked at by several tests
 MADE = {
     "noisy-marginals": lambda: noisy_marginals(KEY, rows=20_000),
-    "score-field": lambda: score_field(KEY, rows=5000, updates=600, width=32),
+    "score-field": lambda: score_field(KEY, rows=10_000, updates=1500, width=64),
     "manifold-hypothesis": lambda: manifold_hypothesis(KEY, rows=4000, updates=600, width=32),
-    "low-density-score": lambda: low_density_score(KEY, rows=5000, updates=600, width=32),
+    "low-density-score": lambda: low_density_score(KEY, rows=10_000, updates=1500, width=64),
     "ncsn-modes": lambda: ncsn_modes(KEY, rows=10_000, updates=1500, chains=3000, width=64, steps=60),
     "cd-landscape": lambda: cd_landscape(KEY, rows=2000, updates=150, frames=4),
     "ncsn-digits": lambda: ncsn_digits(KEY, updates=150, chains=64, channels=(16, 32), steps=3),
@@ -115,7 +115,8 @@ def test_the_learnt_score_is_wrong_where_there_are_no_data(made):
     numbers = made("low-density-score")[1]
     tenths = numbers["deciles"]
     assert sum(row["data_share"] for row in tenths) == pytest.approx(1)
-    assert tenths[-1]["data_share"] > 0.9
+    # a property of the mixture and the mesh, not of training: nine tenths of the mass, give or take the draw
+    assert tenths[-1]["data_share"] == pytest.approx(0.9, abs=0.02)
     assert numbers["relative_error_data"] < 0.2 < numbers["relative_error_mesh"]
     assert max(row["error"] for row in tenths[:5]) > 3 * tenths[-1]["error"]
 
