@@ -127,7 +127,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "ncsn-mnist": Experiment(
         "ncsn-mnist",
-        "the same on MNIST at 28×28: about twenty minutes on two cores",
+        "the same on MNIST at 28×28; it takes long without an accelerator",
         "after Song and Ermon (2019, 2020)",
         "thalweg.experiments.ncsn:ncsn_mnist",
     ),

@@ -312,7 +312,7 @@ def half_square(model: Energy | ScoreNetwork, x: Array, target: Array) -> Array:
     """``½‖s_θ(x) - target‖²`` at one point, to be differentiated in θ alone.
 
     The gradient in θ is that of ``vᵀs_θ(x)`` with ``v = s_θ(x) - target`` held fixed; of an energy ``vᵀs`` is its
-    derivative along v, taken forward, so that no gradient in x is differentiated again: less time, half the memory.
+    derivative along v, taken forward, so that no gradient in x is differentiated again.
     """
     if isinstance(model, ScoreNetwork):
         return 0.5 * jnp.sum((model(x) - target) ** 2)
