@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -33,12 +33,36 @@ def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array | None:
     """32 random bits per number, those of ``jax.random.bits``; ``None`` where the key is not this generator's."""
     words = jax.random.key_data(key)
     count = int(np.prod(shape, dtype=np.int64))
-    counted = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
-    if words.shape != (2,) or count >= 2**32 or not counted:
+    if not _plain(words) or count >= 2**32:
         return None
     low = lax.iota(np.uint32, count)
     first, second = _threefry(words, jnp.zeros_like(low), low)
     return (first ^ second).reshape(shape)
+
+
+def split(key: PRNGKeyArray, count: int = 2) -> Array:
+    """``jax.random.split(key, count)``, the same keys; for the inside of a step, where a loop would cost as much again.
+
+    >>> import jax
+    >>> from thalweg.samplers.noise import split
+    >>> bool((split(jax.random.key(0), 3) == jax.random.split(jax.random.key(0), 3)).all())
+    True
+    """
+    words = jax.random.key_data(key)
+    if not _plain(words):
+        return jax.random.split(key, count)
+    low = lax.iota(np.uint32, count)
+    halves = jnp.stack(_threefry(words, jnp.zeros_like(low), low), axis=-1)
+    return jax.random.wrap_key_data(halves, impl=jax.random.key_impl(key)) if _typed(key) else halves
+
+
+def _plain(words: Array) -> bool:
+    """Whether these are the words of one key of the generator that is written out here, counted as it is counted."""
+    return words.shape == (2,) and jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _typed(key: Array) -> bool:
+    return jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
 
 
 def _unit(bits: Array) -> Array:
@@ -64,7 +88,7 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype | None = 
     return np.float32(np.sqrt(2)) * lax.erf_inv(unit)
 
 
-def made_once(holds: Array, make: Callable[[], Array]) -> Array:
+def made_once(holds: Array, make: Callable[[], PyTree]) -> PyTree:
     """``make()``, made once for all that read it; ``holds`` is a condition that always does, unknown to the compiler.
 
     On CPUs XLA computes cheap operations anew in every loop that reads their result, and each of the threefry's is
@@ -72,9 +96,9 @@ def made_once(holds: Array, make: Callable[[], Array]) -> Array:
     few numbers are worth.
     """
     like = jax.eval_shape(make)
-    if like.size < _FEW:
+    if sum(leaf.size for leaf in jax.tree.leaves(like)) < _FEW:
         return make()
-    return lax.cond(jnp.all(holds), make, lambda: jnp.zeros(like.shape, like.dtype))
+    return lax.cond(jnp.all(holds), make, lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like))
 
 
 def log_uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:

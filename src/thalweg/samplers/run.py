@@ -1,6 +1,7 @@
 """The chain loop: every chain in the library runs through `advance`, and users meet it as `sample`."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -167,7 +168,7 @@ def sample(
 
 
 def _check_init(model: Energy | ScoreNetwork, init: Array) -> Array:
-    x = jnp.asarray(init)
+    x = init if isinstance(init, jax.Array) else jnp.asarray(init)
     space = model.space
     if x.ndim == 0:
         raise ValueError(
@@ -256,8 +257,18 @@ def _keys(key, draws):
     return key_burn, _split(key_keep, draws)
 
 
-@eqx.filter_jit
 def _run(key, kernel, model, x, burn_in, draws, thin):
+    # equinox's own filtered jit takes as long over a call as a hundred steps of a single chain
+    leaves, structure = jax.tree.flatten((kernel, model))
+    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+    others = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+    return _compiled(key, x, arrays, others, structure, burn_in, draws, thin)
+
+
+@partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
+def _compiled(key, x, arrays, others, structure, burn_in, draws, thin):
+    leaves = [other if array is None else array for array, other in zip(arrays, others, strict=True)]
+    kernel, model = jax.tree.unflatten(structure, leaves)
     fine = _fine(_seen(kernel, model), x)
     key_burn, keys = _keys(key, draws)
     state, _ = advance(key_burn, kernel, model, kernel.init(model, x), burn_in)

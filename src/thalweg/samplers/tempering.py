@@ -13,6 +13,7 @@ from thalweg.energies.compose import tempered
 from thalweg.samplers.langevin import Position
 from thalweg.samplers.lift import GradientState, require_energy
 from thalweg.samplers.metropolis import EnergyState
+from thalweg.samplers.noise import log_uniform, made_once, split
 from thalweg.samplers.run import sample
 from thalweg.samplers.starts import Replicated
 
@@ -82,22 +83,20 @@ class ParallelTempering(Replicated):
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Rungs) -> tuple[Rungs, Info]:
         count = len(self.temperatures)
-        key_move, key_swap = jax.random.split(key)
+        keys = split(key, count + 1)
 
         def move(temperature, key, inner):
             return self.kernel.step(key, tempered(energy, temperature), inner)
 
-        inner, info = jax.vmap(move)(self.temperatures, jax.random.split(key_move, count), state.inner)
+        moves = lambda: jax.vmap(move)(self.temperatures, keys[1:], state.inner)
+        inner, info = made_once(self.temperatures > 0, moves)
         energies = self._energies(energy, inner)  # (rungs, chains)
         beta = 1 / self.temperatures
         log_accept = (beta[:-1] - beta[1:])[:, None] * (energies[:-1] - energies[1:])
         # pairs (0,1), (2,3), … at even steps and (1,2), (3,4), … at odd ones
         tried = (jnp.arange(count - 1) % 2 == state.parity)[:, None]
-        swap = tried & (jnp.log(jax.random.uniform(key_swap, log_accept.shape)) < log_accept)
-        below = jnp.concatenate([swap, jnp.zeros_like(swap[:1])])  # rung i takes from i + 1
-        above = jnp.concatenate([jnp.zeros_like(swap[:1]), swap])  # rung i takes from i - 1
-        source = jnp.arange(count)[:, None] + below.astype(int) - above.astype(int)
-        inner = self._exchanged(energy, inner, source)
+        swap = tried & (log_uniform(keys[0], log_accept.shape) < log_accept)
+        inner = self._exchanged(energy, inner, swap)
         rate = jnp.where(tried, jnp.exp(jnp.minimum(log_accept, 0)), 0.0).mean(axis=1) * 2
         told = Info(
             acceptance=None if info.acceptance is None else info.acceptance[0],
@@ -112,13 +111,19 @@ class ParallelTempering(Replicated):
             return inner.energy * self.temperatures[:, None]
         return jax.vmap(jax.vmap(energy))(inner.x)
 
-    def _exchanged(self, energy: Any, inner: Any, source: Array) -> Any:
+    def _exchanged(self, energy: Any, inner: Any, swap: Array) -> Any:
         """The rungs after the swaps; what a state carries of the energy is carried along to the new temperature."""
+        rungs, none = np.arange(len(swap) + 1), jnp.zeros_like(swap[:1])
+        hotter, colder = jnp.concatenate([swap, none]), jnp.concatenate([none, swap])  # where a rung takes from
+
+        above, below = np.minimum(rungs + 1, rungs[-1]), np.maximum(rungs - 1, 0)
 
         def take(leaf):
-            return jnp.take_along_axis(leaf, source.reshape(*source.shape, *[1] * (leaf.ndim - 2)), axis=0)
+            like = lambda taken: taken.reshape(*taken.shape, *[1] * (leaf.ndim - 2))
+            return jnp.where(like(hotter), leaf[above], jnp.where(like(colder), leaf[below], leaf))
 
-        factor = self.temperatures[source] / self.temperatures[:, None]
+        spread = jnp.broadcast_to(self.temperatures[:, None], hotter.shape)
+        factor = take(spread) / spread
         at = lambda temperature, state, factor: carried(self.kernel, tempered(energy, temperature), state, factor)
         return jax.vmap(at)(self.temperatures, jax.tree.map(take, inner), factor)
 
