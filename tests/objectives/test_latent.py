@@ -24,11 +24,15 @@ class Factors(Energy):
         )
 
 
+def posterior_precision(energy):
+    return jnp.eye(2) + energy.loadings.T @ energy.loadings * jnp.exp(-2 * energy.log_scale)
+
+
 def draw_factors(key, energy, x):
-    precision = jnp.eye(2) + energy.loadings.T @ energy.loadings * jnp.exp(-2 * energy.log_scale)
-    mean = jnp.linalg.solve(precision, energy.loadings.T @ (x - energy.bias) * jnp.exp(-2 * energy.log_scale))
-    root = jnp.linalg.cholesky(precision)
-    return mean + jax.scipy.linalg.solve_triangular(root.T, jax.random.normal(key, (2,)), lower=False)
+    root = jnp.linalg.cholesky(posterior_precision(energy))
+    return mean_factors(key, energy, x) + jax.scipy.linalg.solve_triangular(
+        root.T, jax.random.normal(key, (2,)), lower=False
+    )
 
 
 class Mixed(Energy):
@@ -82,14 +86,28 @@ def assert_unbiased(told, right, seen):
         assert np.max(5.5 * np.asarray(error)) < seen
 
 
+def sample_factors(key, shape):
+    noise = jax.random.normal(key, (*shape, 5))
+    return noise[..., :2] @ FACTORS.loadings.T + FACTORS.bias + jnp.exp(FACTORS.log_scale) * noise[..., 2:]
+
+
+def mean_factors(key, energy, x):
+    return jnp.linalg.solve(
+        posterior_precision(energy), energy.loadings.T @ (x - energy.bias) * jnp.exp(-2 * energy.log_scale)
+    )
+
+
+@pytest.mark.parametrize(("posterior", "right"), [(draw_factors, True), (mean_factors, False)])
+def test_the_check_passes_draws_of_the_posterior_and_fails_its_mean(posterior, right, key):
+    kernel, start = tw.samplers.MALA(0.3), tw.samplers.from_data()
+    objective = LatentLikelihood(tw.Real(2), kernel, 2, start, posterior=posterior)
+    verdict = tw.check_objective(objective, key=key, energy=FACTORS, exact=sample_factors, batch_size=500, batches=200)
+    assert verdict.passed is right, verdict.text
+
+
 def test_with_a_closed_form_the_gradient_is_that_of_the_marginal_gaussian(key):
     batch = 1.5 * np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
-
-    def sample(key, shape):
-        noise = jax.random.normal(key, (*shape, 5))
-        return noise[..., :2] @ FACTORS.loadings.T + FACTORS.bias + jnp.exp(FACTORS.log_scale) * noise[..., 2:]
-
-    kernel, start = tw.samplers.RandomWalk(0.5), exactly(sample)
+    kernel, start = tw.samplers.RandomWalk(0.5), exactly(sample_factors)
     objective = LatentLikelihood(tw.Real(2), kernel, 3, start, posterior=draw_factors)
     assert objective.init(key, FACTORS, jnp.asarray(batch)) == (None, None)
     told = mean_and_error(objective, FACTORS, batch, jax.random.split(key, 300))

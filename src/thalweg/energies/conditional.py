@@ -12,7 +12,7 @@ are of order 1 at every level, since ``σs + ε`` is. Its denoiser ``x + σ²s``
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -186,7 +186,29 @@ class ScoreMLP(ScoreNetwork):
         return self.layers[-1](h).reshape(x.shape)
 
 
-class NoiseConditionalMLP(Energy):
+class _OfVectors(eqx.Module):
+    """What the energy and the score network have in common: the dense network and the terms around it."""
+
+    body: _Body
+    preconditioning: Preconditioning
+    space: Real = eqx.field(static=True)
+    outputs: eqx.AbstractClassVar[int | None]
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        width: int = 128,
+        depth: int = 3,
+        data_scale: float = 1.0,
+        *,
+        key: PRNGKeyArray,
+    ):
+        self.space = Real(shape)
+        self.body = _Body(_sizes(self.space, width, depth, self.outputs), key=key)
+        self.preconditioning = Preconditioning(data_scale)
+
+
+class NoiseConditionalMLP(_OfVectors, Energy):
     r"""``E(x, σ) = ½‖x‖²/(σ² + c²) + (c/σ)·f(x/√(σ² + c²), log σ)`` with a dense network f: the energy of vectors with
     noise of deviation σ on them.
 
@@ -208,29 +230,14 @@ class NoiseConditionalMLP(Energy):
     [-0.5, -0.5]
     """
 
-    body: _Body
-    preconditioning: Preconditioning
-    space: Real = eqx.field(static=True)
-
-    def __init__(
-        self,
-        shape: int | tuple[int, ...],
-        width: int = 128,
-        depth: int = 3,
-        data_scale: float = 1.0,
-        *,
-        key: PRNGKeyArray,
-    ):
-        self.space = Real(shape)
-        self.body = _Body(_sizes(self.space, width, depth, 1), key=key)
-        self.preconditioning = Preconditioning(data_scale)
+    outputs: ClassVar[int | None] = 1
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         check_point(x, self.space)
         return self.preconditioning.energy(lambda h, level: self.body(h, level)[0], x.reshape(-1), sigma)
 
 
-class NoiseConditionalScoreMLP(ScoreNetwork):
+class NoiseConditionalScoreMLP(_OfVectors, ScoreNetwork):
     r"""``s(x, σ) = -x/(σ² + c²) + c/(σ√(σ² + c²))·F(x/√(σ² + c²), log σ)`` with a dense network F: the score of vectors
     with noise of deviation σ on them.
 
@@ -242,22 +249,7 @@ class NoiseConditionalScoreMLP(ScoreNetwork):
     [-0.5, -0.5]
     """
 
-    body: _Body
-    preconditioning: Preconditioning
-    space: Real = eqx.field(static=True)
-
-    def __init__(
-        self,
-        shape: int | tuple[int, ...],
-        width: int = 128,
-        depth: int = 3,
-        data_scale: float = 1.0,
-        *,
-        key: PRNGKeyArray,
-    ):
-        self.space = Real(shape)
-        self.body = _Body(_sizes(self.space, width, depth), key=key)
-        self.preconditioning = Preconditioning(data_scale)
+    outputs: ClassVar[int | None] = None
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         check_point(x, self.space)
