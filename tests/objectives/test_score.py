@@ -11,7 +11,7 @@ import pytest
 import thalweg as tw
 from thalweg import exact, objectives
 from thalweg.core import ScoreNetwork
-from thalweg.objectives import score as module
+from thalweg.objectives import projected as module
 
 DATA = tw.energies.GaussianMixture(
     jnp.array([0.7, 0.3]), jnp.array([[-1.0, 0.0], [1.5, 0.5]]), jnp.array([[[1.0, 0.3], [0.3, 0.6]], 0.5 * np.eye(2)])

@@ -12,7 +12,7 @@ are of order 1 at every level, since ``σs + ε`` is. Its denoiser ``x + σ²s``
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -186,29 +186,7 @@ class ScoreMLP(ScoreNetwork):
         return self.layers[-1](h).reshape(x.shape)
 
 
-class _OfVectors(eqx.Module):
-    """What the energy and the score network have in common: the dense network and the terms around it."""
-
-    body: _Body
-    preconditioning: Preconditioning
-    space: Real = eqx.field(static=True)
-    outputs: eqx.AbstractClassVar[int | None]
-
-    def __init__(
-        self,
-        shape: int | tuple[int, ...],
-        width: int = 128,
-        depth: int = 3,
-        data_scale: float = 1.0,
-        *,
-        key: PRNGKeyArray,
-    ):
-        self.space = Real(shape)
-        self.body = _Body(_sizes(self.space, width, depth, self.outputs), key=key)
-        self.preconditioning = Preconditioning(data_scale)
-
-
-class NoiseConditionalMLP(_OfVectors, Energy):
+class NoiseConditionalMLP(Energy):
     r"""``E(x, σ) = ½‖x‖²/(σ² + c²) + (c/σ)·f(x/√(σ² + c²), log σ)`` with a dense network f: the energy of vectors with
     noise of deviation σ on them.
 
@@ -230,14 +208,29 @@ class NoiseConditionalMLP(_OfVectors, Energy):
     [-0.5, -0.5]
     """
 
-    outputs: ClassVar[int | None] = 1
+    body: _Body
+    preconditioning: Preconditioning
+    space: Real = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        width: int = 128,
+        depth: int = 3,
+        data_scale: float = 1.0,
+        *,
+        key: PRNGKeyArray,
+    ):
+        self.space = Real(shape)
+        self.body = _Body(_sizes(self.space, width, depth, 1), key=key)
+        self.preconditioning = Preconditioning(data_scale)
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         check_point(x, self.space)
         return self.preconditioning.energy(lambda h, level: self.body(h, level)[0], x.reshape(-1), sigma)
 
 
-class NoiseConditionalScoreMLP(_OfVectors, ScoreNetwork):
+class NoiseConditionalScoreMLP(ScoreNetwork):
     r"""``s(x, σ) = -x/(σ² + c²) + c/(σ√(σ² + c²))·F(x/√(σ² + c²), log σ)`` with a dense network F: the score of vectors
     with noise of deviation σ on them.
 
@@ -249,7 +242,22 @@ class NoiseConditionalScoreMLP(_OfVectors, ScoreNetwork):
     [-0.5, -0.5]
     """
 
-    outputs: ClassVar[int | None] = None
+    body: _Body
+    preconditioning: Preconditioning
+    space: Real = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        width: int = 128,
+        depth: int = 3,
+        data_scale: float = 1.0,
+        *,
+        key: PRNGKeyArray,
+    ):
+        self.space = Real(shape)
+        self.body = _Body(_sizes(self.space, width, depth), key=key)
+        self.preconditioning = Preconditioning(data_scale)
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         check_point(x, self.space)

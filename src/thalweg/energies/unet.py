@@ -148,29 +148,7 @@ def _check(shape: tuple[int, ...], channels: tuple[int, ...], blocks: int, patch
         )
 
 
-class _OfImages(eqx.Module):
-    """What the score network and the energy have in common: the U-Net and the terms around it."""
-
-    body: UNet
-    preconditioning: Preconditioning
-    space: Real = eqx.field(static=True)
-
-    def __init__(
-        self,
-        shape: tuple[int, int, int],
-        channels: tuple[int, ...] = (32, 64),
-        blocks: int = 1,
-        patch: int = 1,
-        data_scale: float = 0.5,
-        *,
-        key: PRNGKeyArray,
-    ):
-        self.space = Real(shape)
-        self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
-        self.preconditioning = Preconditioning(data_scale)
-
-
-class NoiseConditionalScoreUNet(_OfImages, ScoreNetwork):
+class NoiseConditionalScoreUNet(ScoreNetwork):
     r"""``s(x, σ) = -x/(σ² + c²) + c/(σ√(σ² + c²))·F(x/√(σ² + c²), log σ)`` with a U-Net F: the score of images with
     noise of deviation σ on them.
 
@@ -191,12 +169,30 @@ class NoiseConditionalScoreUNet(_OfImages, ScoreNetwork):
     (8, 8, 1)
     """
 
+    body: UNet
+    preconditioning: Preconditioning
+    space: Real = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        channels: tuple[int, ...] = (32, 64),
+        blocks: int = 1,
+        patch: int = 1,
+        data_scale: float = 0.5,
+        *,
+        key: PRNGKeyArray,
+    ):
+        self.space = Real(shape)
+        self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
+        self.preconditioning = Preconditioning(data_scale)
+
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         check_point(x, self.space)
         return self.preconditioning.score(self.body, x, sigma)
 
 
-class NoiseConditionalUNet(_OfImages, Energy):
+class NoiseConditionalUNet(Energy):
     r"""``E(x, σ) = ½‖x‖²/(σ² + c²) - (c/σ)·⟨h, F(h, log σ)⟩``, ``h = x/√(σ² + c²)``, with a U-Net F: the energy of
     images with noise of deviation σ on them.
 
@@ -209,6 +205,24 @@ class NoiseConditionalUNet(_OfImages, Energy):
     >>> round(float(energy(jnp.ones((8, 8, 1)), 0.5)), 3)  # 64/2 over ½² + ½²
     64.0
     """
+
+    body: UNet
+    preconditioning: Preconditioning
+    space: Real = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        channels: tuple[int, ...] = (32, 64),
+        blocks: int = 1,
+        patch: int = 1,
+        data_scale: float = 0.5,
+        *,
+        key: PRNGKeyArray,
+    ):
+        self.space = Real(shape)
+        self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
+        self.preconditioning = Preconditioning(data_scale)
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         check_point(x, self.space)

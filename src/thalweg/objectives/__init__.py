@@ -4,14 +4,12 @@ from thalweg.objectives.denoising import DenoisingScoreMatching, NoiseConditiona
 from thalweg.objectives.discrete import PseudoLikelihood, RatioMatching
 from thalweg.objectives.latent import LatentLikelihood
 from thalweg.objectives.likelihood import ExactLikelihood, MaximumLikelihood
-from thalweg.objectives.score import (
-    ExplicitScoreMatching,
+from thalweg.objectives.projected import (
     FiniteDifferenceScoreMatching,
     HutchinsonScoreMatching,
-    ImplicitScoreMatching,
-    RegularisedScoreMatching,
     SlicedScoreMatching,
 )
+from thalweg.objectives.score import ExplicitScoreMatching, ImplicitScoreMatching, RegularisedScoreMatching
 
 __all__ = [
     "DenoisingScoreMatching",

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from thalweg.report.points import spread
 from thalweg.report.style import LIGHT, WIDTH, Theme, canvas, legend, panel
+from thalweg.samplers.chains import Chains
 from thalweg.samplers.diagnostics import summarise
-from thalweg.samplers.run import Chains
 
 Coordinate = int | tuple[int, ...]
 

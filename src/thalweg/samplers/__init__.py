@@ -2,6 +2,7 @@
 
 from thalweg.samplers.adapt import WarmedUp, warm_up
 from thalweg.samplers.annealing import AnnealedLangevin, SimulatedAnnealing
+from thalweg.samplers.chains import Chains
 from thalweg.samplers.checkerboard import Checkerboard
 from thalweg.samplers.direct import inversion, rejection
 from thalweg.samplers.discrete import GibbsWithGradients
@@ -10,7 +11,7 @@ from thalweg.samplers.hamiltonian import HMC, MALA, NUTS
 from thalweg.samplers.langevin import GradientDescent, Langevin, UnderdampedLangevin
 from thalweg.samplers.lift import per_chain
 from thalweg.samplers.metropolis import Independence, MetropolisHastings, Proposal, RandomWalk
-from thalweg.samplers.run import Chains, advance, sample
+from thalweg.samplers.run import advance, sample
 from thalweg.samplers.starts import ReplayBuffer, Start, from_data, from_noise, persistent, uniform_noise
 from thalweg.samplers.tempering import ParallelTempering, tune_ladder
 

@@ -12,43 +12,8 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import ConditionalKernel, Energy, Info, InspectsEnergy, Kernel, ScoreNetwork, State, as_model
 from thalweg.energies.compose import Clamped
-from thalweg.samplers.diagnostics import Summary, summarise
+from thalweg.samplers.chains import Chains
 from thalweg.spaces import Continuous
-
-
-class Chains(eqx.Module):
-    """What `sample` returns.
-
-    ``draws`` is ``(chains, draws, *event)``; ``stats`` holds what the kernel told, per chain over the kept part of the
-    run: ``acceptance`` (mean) and ``divergences`` (count), each where the kernel has it.
-    """
-
-    draws: Array
-    stats: dict[str, Array]
-
-    def energies(self, energy: Callable[[Array], Array]) -> Array:
-        """The energy trace, ``(chains, draws)``."""
-        return _energies(as_model(energy), self.draws)
-
-    def summary(self) -> Summary:
-        """Mean, deviation, Monte Carlo error, effective sizes and R-hat per coordinate, and a verdict in words."""
-        return summarise(self.draws, self.stats)
-
-    def to_arviz(self) -> Any:
-        """The draws as an arviz object with one variable ``x``; needs the extra ``arviz``."""
-        try:
-            import arviz  # pyright: ignore[reportMissingImports]
-        except ImportError as missing:
-            raise ValueError(
-                "expected arviz to be installed for to_arviz, and it is not; get it with `pip install thalweg[arviz]`"
-            ) from missing
-        return arviz.from_dict({"posterior": {"x": np.asarray(self.draws)}})
-
-
-@eqx.filter_jit
-def _energies(energy: Any, draws: Array) -> Array:
-    return jax.vmap(jax.vmap(energy))(draws)
-
 
 # a chain's keys are made this many at a time: one by one would cost as much as a small kernel's step, and all at once
 # would let memory grow with the length of the chain
