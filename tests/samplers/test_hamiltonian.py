@@ -1,9 +1,13 @@
-"""The leapfrog: it can be run backwards, and its energy error is of second order."""
+"""The leapfrog: it can be run backwards, and its energy error is of second order; the trees of NUTS."""
 
+import blackjax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
+from blackjax.mcmc.metrics import default_metric
 
 import thalweg as tw
 from thalweg.samplers.hamiltonian import leapfrog
@@ -76,3 +80,40 @@ def test_leapfrog_energy_error_has_slope_two(key):
         rejected.append(1 - float(jnp.mean(info.acceptance)))
     # the mean of max(0, 1 - exp(-ΔH)) is of the first order in |ΔH|
     assert abs(np.polyfit(np.log(sizes), np.log(rejected), 1)[0] - 2) < 0.2
+
+
+@pytest.mark.parametrize("mass", MASSES)
+def test_the_leapfrog_is_that_of_blackjax(mass):
+    metric = default_metric(MASSES[mass])
+    theirs = velocity_verlet(lambda x: -BANANA(x), metric.kinetic_energy)
+    x, momentum = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.4])
+    here = gradient_state("HMC", BANANA, x)
+    end = IntegratorState(x, momentum, -here.energy, -here.gradient)
+    for _ in range(7):
+        end = theirs(end, 0.15)
+    ours, last = leapfrog(BANANA, here, momentum, jnp.asarray(0.15), MASSES[mass], 7)
+    np.testing.assert_allclose(ours.x, end.position, rtol=1e-5)
+    np.testing.assert_allclose(last, end.momentum, rtol=1e-5)
+    np.testing.assert_allclose(ours.energy, -end.logdensity, rtol=1e-5)
+
+
+def test_the_trees_of_nuts_are_those_of_blackjax(key):
+    """One draw from each of many exact starts: as long a way, as well accepted, as often ended by a divergence."""
+    energy, size, mass = BANANA, 0.9, jnp.array([1.0, 0.4])
+    key_start, key_ours, key_theirs = jax.random.split(key, 3)
+    x = energy.sample(key_start, (20_000,))
+    kernel = tw.samplers.NUTS(size, mass_matrix=mass, max_doublings=5)
+    new, told = eqx.filter_jit(kernel.step)(key_ours, energy, kernel.init(energy, x))
+    theirs = blackjax.nuts(lambda x: -energy(x), size, 1 / mass, max_num_doublings=5)
+    step = jax.jit(jax.vmap(lambda key, x: theirs.step(key, theirs.init(x))))
+    other, said = step(jax.random.split(key_theirs, len(x)), x)
+    pairs = {
+        "way": (jnp.sum((new.x - x) ** 2, axis=1), jnp.sum((other.position - x) ** 2, axis=1)),
+        "turned to the other side": (new.x[:, 0] * x[:, 0] < 0, other.position[:, 0] * x[:, 0] < 0),
+        "acceptance": (told.acceptance, said.acceptance_rate),
+    }
+    for name, (ours, others) in pairs.items():
+        ours, others = np.asarray(ours, float), np.asarray(others, float)
+        error = np.sqrt((ours.var() + others.var()) / len(x))
+        assert abs(ours.mean() - others.mean()) < 5 * error, name
+        assert error < 0.03 * others.mean(), name

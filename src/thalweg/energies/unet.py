@@ -47,6 +47,9 @@ def unfold(x: Array, size: int) -> Array:
     return x.reshape(rows * size, columns * size, channels // size**2)
 
 
+_HEAD = 32  # channels of a head of attention
+
+
 def _normalised(h: Array) -> Array:
     """``h`` with mean square 1 over positions and channels; one number per image is all that is lost."""
     return h * jax.lax.rsqrt(jnp.mean(h**2) + 1e-5)
@@ -70,6 +73,29 @@ class _Block(eqx.Module):
         return h + self.second(jax.nn.silu(inner))
 
 
+class _Attention(eqx.Module):
+    """``h + W·softmax(qᵀk/√d)v`` over the positions of the coarsest image, in heads of ``d`` channels: what a stroke
+    looks like at one end depends on the other end. The identity at first. Reference: Vaswani et al. (2017), NeurIPS.
+    """
+
+    ask: Conv
+    answer: Conv
+    heads: int = eqx.field(static=True)
+
+    def __init__(self, channels: int, *, key: PRNGKeyArray):
+        key_ask, key_answer = jax.random.split(key)
+        self.ask = Conv(channels, 3 * channels, 1, key=key_ask, slope=1.0)
+        self.answer = quiet(Conv(channels, channels, 1, key=key_answer))
+        self.heads = math.gcd(channels, max(1, channels // _HEAD))
+
+    def __call__(self, h: Array) -> Array:
+        rows, columns, channels = h.shape
+        asked = self.ask(_normalised(h)).reshape(rows * columns, 3, self.heads, -1)
+        query, key, value = asked[:, 0], asked[:, 1], asked[:, 2]
+        seen = jax.nn.dot_product_attention(query, key, value)
+        return h + self.answer(seen.reshape(rows, columns, channels))
+
+
 class UNet(eqx.Module):
     """The network F: from an image and log σ to an image of the same shape, zero before training.
 
@@ -81,6 +107,7 @@ class UNet(eqx.Module):
     down: tuple[tuple[_Block, ...], ...]
     narrow: tuple[Conv, ...]
     middle: tuple[_Block, ...]
+    attention: tuple[_Attention, ...]
     widen: tuple[Conv, ...]
     up: tuple[tuple[_Block, ...], ...]
     head: Conv
@@ -90,7 +117,7 @@ class UNet(eqx.Module):
         self, shape: tuple[int, int, int], channels: tuple[int, ...], blocks: int, patch: int, *, key: PRNGKeyArray
     ):
         _check(shape, channels, blocks, patch)
-        keys = iter(jax.random.split(key, 4 + 2 * len(channels) * (blocks + 1)))
+        keys = iter(jax.random.split(key, 4 + 2 * (len(channels) + 1) * (blocks + 1)))
         units = 2 * channels[0]
 
         def made(count, width):
@@ -104,6 +131,7 @@ class UNet(eqx.Module):
         # half the resolution by 2×2 squares, and back by a convolution that makes such squares
         self.narrow = tuple(Conv(a, b, 2, stride=2, key=next(keys), slope=1.0) for a, b in steps)
         self.middle = made(2 * blocks, channels[-1])
+        self.attention = tuple(_Attention(channels[-1], key=next(keys)) for _ in range(2 * blocks))
         self.widen = tuple(Conv(b, 4 * a, 1, key=next(keys), slope=1.0) for a, b in steps)
         self.up = tuple(made(blocks, width) for width in finer)
         self.head = quiet(Conv(channels[0], inputs, 3, padding=1, key=next(keys)))
@@ -116,7 +144,8 @@ class UNet(eqx.Module):
             h = _through(blocks, h, known)
             kept.append(h)
             h = narrow(h)
-        h = _through(self.middle, h, known)
+        for block, attention in zip(self.middle, self.attention, strict=True):
+            h = attention(block(h, known))
         for blocks, widen, seen in zip(self.up[::-1], self.widen[::-1], kept[::-1], strict=True):
             # the sum of two independent parts, at the scale of one
             h = (unfold(widen(h), 2) + seen) / math.sqrt(2)
@@ -153,8 +182,8 @@ class NoiseConditionalScoreUNet(ScoreNetwork):
     noise of deviation σ on them.
 
     Train it with `NoiseConditionalScoreMatching`, sample it with `AnnealedLangevin`. Residual blocks whose scale and
-    shift follow the noise level; additive connections across. References: Song and Ermon (2019), NeurIPS; Karras et al.
-    (2022), NeurIPS, for the terms around F.
+    shift follow the noise level, attention at the coarsest resolution, additive connections across. References: Song
+    and Ermon (2019), NeurIPS; Karras et al. (2022), NeurIPS, for the terms around F.
 
     Args:
         shape: ``(height, width, channels)`` of an image; height and width multiples of ``patch·2^(resolutions - 1)``.

@@ -103,6 +103,8 @@ class NoiseConditionalScoreMatching(Objective):
 
     Args:
         sigmas: the ladder, falling; by default chosen from the first batch by `tw.noise.ladder_from_data`.
+        shares: how often each level is drawn, ``(L,)`` positive weights; by default all equally. Levels at which points
+            become distinguishable, about the deviation of the data, are the hardest to learn.
 
     >>> import jax, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -116,15 +118,22 @@ class NoiseConditionalScoreMatching(Objective):
 
     divergence = True
     sigmas: Array | None
+    shares: Array | None
 
-    def __init__(self, sigmas: Any = None):
+    def __init__(self, sigmas: Any = None, shares: Any = None):
         if sigmas is not None:
             sigmas = positive("every sigma", sigmas)
             if sigmas.ndim != 1 or (is_concrete(sigmas) and np.any(np.diff(sigmas) >= 0)):
                 raise ValueError(
                     f"expected falling noise levels (L,), got {np.asarray(sigmas)}; sort them, largest first"
                 )
-        self.sigmas = sigmas
+        if shares is not None:
+            shares = positive("every share", shares)
+            if sigmas is None or shares.shape != sigmas.shape:
+                raise ValueError(
+                    f"expected one share for each of the sigmas given, got shares of shape {shares.shape}; give both"
+                )
+        self.sigmas, self.shares = sigmas, shares
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, Array]:
         require_gradient(type(self).__name__, as_model(energy).space, batch)
@@ -133,7 +142,7 @@ class NoiseConditionalScoreMatching(Objective):
         return None, sigmas
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Array, batch: Array) -> tuple[Array, Step]:
-        noisy, z, sigma = blurred(key, batch, state)
+        noisy, z, sigma = blurred(key, batch, state, self.shares)
 
         def point(x, z, sigma):
             level = sigma.reshape(())
@@ -146,7 +155,7 @@ class NoiseConditionalScoreMatching(Objective):
         return smoothed(require_smoothing(energy))
 
     def expected(self, energy: Any) -> Objective:
-        return _ConditionalExplicit(self.truth(energy), self.sigmas)
+        return _ConditionalExplicit(self.truth(energy), self.sigmas, self.shares)
 
 
 class _ConditionalExplicit(Objective):
@@ -155,12 +164,13 @@ class _ConditionalExplicit(Objective):
     divergence = True
     blurred: Energy
     sigmas: Array | None
+    shares: Array | None
 
     def init(self, key, energy, batch):
         return NoiseConditionalScoreMatching(self.sigmas).init(key, energy, batch)
 
     def loss(self, key, energy, params, state, batch):
-        noisy, _, sigma = blurred(key, batch, state)
+        noisy, _, sigma = blurred(key, batch, state, self.shares)
 
         def point(x, sigma):
             level = sigma.reshape(())
@@ -169,13 +179,14 @@ class _ConditionalExplicit(Objective):
         return jnp.mean(jax.vmap(point)(noisy, sigma)), Step(state, {})
 
 
-def blurred(key: PRNGKeyArray, batch: Array, sigma: Array) -> tuple[Array, Array, Array]:
+def blurred(key: PRNGKeyArray, batch: Array, sigma: Array, shares: Array | None = None) -> tuple[Array, Array, Array]:
     """``x + σz``, z, and every row's σ as an array that goes with z; of several levels each row draws one."""
     key_level, key_noise = jax.random.split(key)
     z = normal(key_noise, batch.shape, batch.dtype)
     shape = (batch.shape[0], *(1,) * (batch.ndim - 1))
     if jnp.ndim(sigma) == 1:
-        sigma = sigma[jax.random.randint(key_level, (batch.shape[0],), 0, sigma.shape[0])].reshape(shape)
+        logits = jnp.zeros(sigma.shape[0]) if shares is None else jnp.log(shares)
+        sigma = sigma[jax.random.categorical(key_level, logits, shape=(batch.shape[0],))].reshape(shape)
     sigma = jnp.broadcast_to(jnp.asarray(sigma, batch.dtype), shape)
     return batch + sigma * z, z, sigma
 

@@ -7,10 +7,11 @@ from thalweg.samplers.checkerboard import Checkerboard
 from thalweg.samplers.direct import inversion, rejection
 from thalweg.samplers.discrete import GibbsWithGradients
 from thalweg.samplers.gibbs import Gibbs
-from thalweg.samplers.hamiltonian import HMC, MALA, NUTS
+from thalweg.samplers.hamiltonian import HMC, MALA
 from thalweg.samplers.langevin import GradientDescent, Langevin, UnderdampedLangevin
 from thalweg.samplers.lift import per_chain
 from thalweg.samplers.metropolis import Independence, MetropolisHastings, Proposal, RandomWalk
+from thalweg.samplers.nuts import NUTS
 from thalweg.samplers.run import advance, sample
 from thalweg.samplers.starts import ReplayBuffer, Start, from_data, from_noise, persistent, uniform_noise
 from thalweg.samplers.tempering import ParallelTempering, tune_ladder

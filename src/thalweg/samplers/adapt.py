@@ -11,9 +11,10 @@ from blackjax.optimizers.dual_averaging import dual_averaging
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Kernel, positive
-from thalweg.samplers.hamiltonian import HMC, MALA, NUTS
+from thalweg.samplers.hamiltonian import HMC, MALA
 from thalweg.samplers.lift import require_energy
 from thalweg.samplers.metropolis import RandomWalk
+from thalweg.samplers.nuts import NUTS
 
 # the acceptance rates that are best in high dimension: Roberts and Rosenthal (2001), Beskos et al. (2013)
 _TARGETS: dict[type, float] = {RandomWalk: 0.234, MALA: 0.574, HMC: 0.8, NUTS: 0.8}

@@ -1,13 +1,11 @@
-"""Hamiltonian Monte Carlo, MALA (its shortest form) and NUTS.
+"""Hamiltonian Monte Carlo and MALA, its shortest form, written for a whole population.
 
-NUTS is blackjax's. The other two are written for a whole population: blackjax's integrator computes the energy at every
-inner step, and its keys are one per chain, which together double the time of a large population.
+The energy is looked at once a trajectory and not at every inner step, and one key serves all chains: together that
+halves the time of a large population.
 """
 
 from typing import Any
 
-import blackjax.mcmc.hmc
-import blackjax.mcmc.nuts
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,14 +13,14 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Info, Kernel, is_concrete, positive
-from thalweg.samplers.lift import GradientState, LiftedKernel, blackjax_step, gradient_state, norm
+from thalweg.samplers.lift import GradientState, gradient_state, norm
 from thalweg.samplers.noise import log_uniform, made_once, normal, split
 
 # a trajectory that loses more energy than this has left the path it should follow
-_DIVERGED = 1000.0
+DIVERGED = 1000.0
 
 
-def _mass_matrix(value: float | Array) -> Array:
+def mass_matrix(value: float | Array) -> Array:
     """A scalar, diagonal or dense mass matrix, refused where it is not positive definite."""
     mass = jnp.asarray(value, dtype=jnp.result_type(float))
     if mass.ndim > 2 or (mass.ndim == 2 and mass.shape[0] != mass.shape[1]):
@@ -37,8 +35,8 @@ def _mass_matrix(value: float | Array) -> Array:
     return mass
 
 
-def _inverse(mass: Array, x: Array) -> Array:
-    """The inverse mass matrix in blackjax's form: a vector or a matrix over the flattened point."""
+def as_inverse(mass: Array, x: Array) -> Array:
+    """The inverse mass matrix: a vector or a matrix over the flattened point."""
     if mass.ndim and mass.shape[0] != x.size:
         raise ValueError(
             f"expected a mass matrix for {x.size} coordinates, got shape {mass.shape}; match the point's size"
@@ -67,13 +65,14 @@ class HMC(Kernel):
 
     step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
     steps: Array = eqx.field(converter=lambda value: _whole("steps", value), default=10)
-    mass_matrix: Array = eqx.field(converter=_mass_matrix, default=1.0)
+    mass_matrix: Array = eqx.field(converter=mass_matrix, default=1.0)
 
     def init(self, energy: Any, x: Array) -> GradientState:
         return jax.vmap(lambda point: gradient_state("HMC", energy, point))(x)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        return hamiltonian_step(key, energy, state, self.step_size, _inverse(self.mass_matrix, state.x[0]), self.steps)
+        inverse = as_inverse(self.mass_matrix, state.x[0])
+        return hamiltonian_step(key, energy, state, self.step_size, inverse, self.steps)
 
 
 def hamiltonian_step(
@@ -84,26 +83,38 @@ def hamiltonian_step(
     Momenta and accept steps are drawn in one block: a key per chain would cost more than the leapfrog itself.
     """
     key_momentum, key_accept = split(key)
-    shape = (state.x.shape[0], state.x[0].size)
-    noise = made_once(step_size > 0, lambda: normal(key_momentum, shape, state.x.dtype))
-    if inverse_mass.ndim == 2:
-        momenta = noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse_mass)).T
-    else:
-        momenta = noise / jnp.sqrt(inverse_mass)
-
-    def kinetic(momentum):
-        return 0.5 * jnp.dot(momentum, inverse_mass @ momentum if inverse_mass.ndim == 2 else inverse_mass * momentum)
+    momenta = draw_momenta(key_momentum, state.x, inverse_mass, step_size)
+    before = kinetic(inverse_mass, momenta)
 
     def trajectory(state, momentum):
-        end, last = leapfrog(energy, state, momentum, step_size, inverse_mass, steps)
-        return end, state.energy + kinetic(momentum) - end.energy - kinetic(last)
+        return leapfrog(energy, state, momentum, step_size, inverse_mass, steps)
 
-    new, gained = jax.vmap(trajectory)(state, momenta)
+    new, after = jax.vmap(trajectory)(state, momenta)
+    gained = state.energy + before - new.energy - kinetic(inverse_mass, after)
     log_accept = jnp.where(jnp.isnan(gained), -jnp.inf, gained)
     accept = log_uniform(key_accept, log_accept.shape) < log_accept
     kept = jax.tree.map(lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, state)
     acceptance = jnp.exp(jnp.minimum(log_accept, 0))
-    return kept, Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -_DIVERGED)
+    return kept, Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -DIVERGED)
+
+
+def draw_momenta(key: PRNGKeyArray, x: Array, inverse_mass: Array, step_size: Array) -> Array:
+    """``v ~ N(0, M)`` for every chain, ``(chains, d)``."""
+    shape = (x.shape[0], x[0].size)
+    noise = made_once(step_size > 0, lambda: normal(key, shape, x.dtype))
+    if inverse_mass.ndim == 2:
+        return noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse_mass)).T
+    return noise / jnp.sqrt(inverse_mass)
+
+
+def velocities(inverse_mass: Array, momenta: Array) -> Array:
+    """``M⁻¹v`` of every chain."""
+    return momenta @ inverse_mass if inverse_mass.ndim == 2 else momenta * inverse_mass
+
+
+def kinetic(inverse_mass: Array, momenta: Array) -> Array:
+    """``½vᵀM⁻¹v`` of every chain."""
+    return 0.5 * jnp.sum(momenta * velocities(inverse_mass, momenta), axis=-1)
 
 
 def leapfrog(
@@ -116,8 +127,7 @@ def leapfrog(
     """
 
     def drift(x, v):
-        velocity = inverse_mass @ v if inverse_mass.ndim == 2 else inverse_mass * v
-        return x + step_size * velocity.reshape(x.shape)
+        return x + step_size * velocities(inverse_mass, v).reshape(x.shape)
 
     def inner(_, now):
         x = drift(*now)
@@ -157,38 +167,6 @@ class MALA(Kernel):
     def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
         unit = jnp.ones(state.x[0].size, state.x.dtype)
         return hamiltonian_step(key, energy, state, jnp.sqrt(self.step_size), unit, 1)
-
-
-class NUTS(LiftedKernel):
-    r"""The no-U-turn sampler: HMC whose trajectory doubles until it turns back, with multinomial choice of its end.
-
-    Exactly invariant; up to ``2^max_doublings`` gradient evaluations per draw, which one vmapped population pays for
-    its slowest chain. Reference: Hoffman and Gelman (2014), JMLR 15.
-
-    Args:
-        step_size: ε > 0.
-        mass_matrix: a scalar, a diagonal ``(d,)`` or a dense ``(d, d)`` matrix over the flattened point.
-        max_doublings: the longest trajectory is ``2^max_doublings`` steps.
-
-    >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> kernel = tw.samplers.NUTS(0.4)
-    >>> energy = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
-    >>> tw.sample(energy, kernel, jnp.zeros((2, 2)), key=jax.random.key(0), draws=10).draws.shape
-    (2, 10, 2)
-    """
-
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
-    mass_matrix: Array = eqx.field(converter=_mass_matrix, default=1.0)
-    max_doublings: int = eqx.field(static=True, default=10)
-
-    def init_one(self, energy: Any, x: Array) -> GradientState:
-        return gradient_state("NUTS", energy, x)
-
-    def step_one(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        step = blackjax.mcmc.nuts.build_kernel()
-        settings = (self.step_size, _inverse(self.mass_matrix, state.x), self.max_doublings)
-        new, told = blackjax_step(step, blackjax.mcmc.hmc.HMCState, key, energy, state, *settings)
-        return new, Info(told.acceptance_rate, norm(state.gradient), told.is_divergent)
 
 
 def _whole(name: str, value: Any) -> Array:

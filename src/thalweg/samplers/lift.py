@@ -1,7 +1,6 @@
-"""Single-chain kernels, blackjax's among them, lifted to a population of chains."""
+"""Single-chain kernels lifted to a population of chains, and what the states of several kernels carry."""
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -86,21 +85,6 @@ def gradient_state(name: str, model: Any, x: Array) -> GradientState:
     require_gradient(name, energy.space, x)
     value, gradient = jax.value_and_grad(energy)(x)
     return GradientState(x, value, gradient)
-
-
-def log_density(energy: Any, x: Array) -> Array:
-    """``-E(x)``, and minus infinity wherever the energy is not finite, so that such a proposal is rejected."""
-    value = energy(x)
-    return jnp.where(jnp.isfinite(value), -value, -jnp.inf)
-
-
-def blackjax_step(
-    step: Callable, carrier: Callable, key: PRNGKeyArray, energy: Any, state: GradientState, *settings: Any
-) -> tuple[GradientState, Any]:
-    """One step on an energy of a blackjax kernel with state ``carrier(position, logdensity, logdensity_grad)``."""
-    here = carrier(state.x, -state.energy, -state.gradient)
-    new, told = step(key, here, lambda x: log_density(energy, x), *settings)
-    return GradientState(new.position, -new.logdensity, -new.logdensity_grad), told
 
 
 def norm(gradient: Array) -> Array:

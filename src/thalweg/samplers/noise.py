@@ -56,6 +56,21 @@ def split(key: PRNGKeyArray, count: int = 2) -> Array:
     return jax.random.wrap_key_data(halves, impl=jax.random.key_impl(key)) if _typed(key) else halves
 
 
+def fold_in(key: PRNGKeyArray, number: Array | int) -> PRNGKeyArray:
+    """``jax.random.fold_in(key, number)``, the same key.
+
+    >>> import jax
+    >>> from thalweg.samplers.noise import fold_in
+    >>> bool(fold_in(jax.random.key(0), 7) == jax.random.fold_in(jax.random.key(0), 7))
+    True
+    """
+    words = jax.random.key_data(key)
+    if not _plain(words):
+        return jax.random.fold_in(key, number)
+    folded = jnp.stack(_threefry(words, jnp.zeros((), np.uint32), jnp.asarray(number).astype(np.uint32)))
+    return jax.random.wrap_key_data(folded, impl=jax.random.key_impl(key)) if _typed(key) else folded
+
+
 def _plain(words: Array) -> bool:
     """Whether these are the words of one key of the generator that is written out here, counted as it is counted."""
     return words.shape == (2,) and jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
