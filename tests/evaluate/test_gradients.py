@@ -23,7 +23,7 @@ RIGHT = {
     "finite difference": objectives.FiniteDifferenceScoreMatching(),
     "denoising": objectives.DenoisingScoreMatching(0.5),
     "denoising, levels": objectives.DenoisingScoreMatching(jnp.array([0.3, 1.0])),
-    "noise-conditional": objectives.NoiseConditionalScoreMatching([1.0, 0.3]),
+    "noise-conditional": objectives.NoiseConditionalScoreMatching([1.0, 0.3], shares=[1.0, 3.0]),
     "likelihood": objectives.MaximumLikelihood(samplers.MALA(0.5), steps=2, start=samplers.from_data()),
 }
 

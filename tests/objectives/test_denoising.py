@@ -50,6 +50,12 @@ def test_the_noise_conditional_loss_is_the_weighted_mean_over_the_ladder(key):
     np.testing.assert_allclose(loss, jnp.mean(ours), rtol=1e-4)
 
 
+def test_levels_are_drawn_by_their_shares(key):
+    levels = blurred(key, jnp.zeros((4000, 1)), jnp.array([2.0, 0.5]), jnp.array([1.0, 3.0]))[2]
+    # three quarters, within five standard errors
+    assert abs(float(jnp.mean(levels == 0.5)) - 0.75) < 5 * (0.75 * 0.25 / 4000) ** 0.5
+
+
 def test_a_schedule_of_noise_is_followed_and_reported(key):
     schedule = optax.linear_schedule(1.0, 0.1, 10)
     energy = tw.energies.Gaussian(jnp.array([0.0]), jnp.array([1.0]))
@@ -79,6 +85,10 @@ def test_bad_input_is_refused(key):
         objectives.NoiseConditionalScoreMatching([1.0, 0.0])
     with pytest.raises(ValueError, match="expected falling noise levels"):
         objectives.NoiseConditionalScoreMatching([0.1, 1.0])
+    with pytest.raises(
+        ValueError, match=r"expected one share for each of the sigmas given, got shares of shape \(3,\)"
+    ):
+        objectives.NoiseConditionalScoreMatching([1.0, 0.1], shares=[1.0, 1.0, 1.0])
     batch = jax.random.normal(key, (30, 4))
     with pytest.raises(ValueError, match="expected a continuous space for NoiseConditionalScoreMatching"):
         objectives.NoiseConditionalScoreMatching([1.0, 0.1]).init(key, tw.energies.Ising(jnp.zeros((4, 4))), batch)
