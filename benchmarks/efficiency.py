@@ -44,7 +44,7 @@ def _correlated() -> tw.core.Energy:
 
 
 DRAWS = {"HMC": 5000, "NUTS": 2000, "MALA": 50_000}
-PEER_DRAWS = {"HMC": 1000, "NUTS": 400}
+PEER_DRAWS = {"HMC": 1000, "NUTS": 200}
 FEWER = {name: count // 5 for name, count in DRAWS.items()}
 TARGETS = {
     "banana": Target(tw.energies.Banana(0.25, 2.0), 0.3, 0.4, 1.0, DRAWS),
@@ -105,7 +105,7 @@ def _against_ebmkit(
         "ours": _noting(_ours(target, kernel, init, draws), sizes["ours"]),
         "ebmkit": _asking(worker, case, sizes["ebmkit"]),
     }
-    few = settings._replace(rounds=min(settings.rounds, 5))
+    few = settings._replace(rounds=min(settings.rounds, 3))
     seconds = race(contestants, few, calls=1)
     _alike(sizes, settings)
     cost = {side: _per_thousand(seconds[side], sizes[side]) for side in contestants}

@@ -62,6 +62,8 @@ def main() -> int:
         try:
             for row in group(settings):
                 rows.append((name, row))
+                ratio = row.ratio()
+                console.print(f"  {row.name}, {row.against}: {'-' if ratio is None else f'{ratio:.3g}×'}")
         except Exception:
             # one broken group must not cost the others' results; it is shown, and the exit code says so
             traceback.print_exc()
