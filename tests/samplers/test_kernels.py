@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import thalweg as tw
+from thalweg.core import Info, State
 
 SKEWED = tw.energies.GaussianMixture(
     jnp.array([0.7, 0.3]),
@@ -81,18 +82,21 @@ def test_one_gradient_evaluation_per_step(key, kernel, expected):
 
 
 def test_per_chain_lifts_a_kernel_of_one_chain(key):
-    class Single(eqx.Module):
-        kernel: tw.samplers.NUTS
+    class Point(State):
+        x: jax.Array
+
+    class Walk(eqx.Module):
+        width: jax.Array
 
         def init(self, energy, x):
-            return self.kernel.init_one(energy, x)
+            return Point(x)
 
         def step(self, key, energy, state):
-            return self.kernel.step_one(key, energy, state)
+            return Point(state.x + self.width * jax.random.normal(key, state.x.shape)), Info(energy(state.x))
 
-    init = jnp.zeros((3, 2))
-    lifted = tw.sample(
-        SKEWED, tw.samplers.per_chain(Single(tw.samplers.NUTS(0.3, max_doublings=3))), init, key=key, draws=5
-    )
-    ours = tw.sample(SKEWED, tw.samplers.NUTS(0.3, max_doublings=3), init, key=key, draws=5)
-    assert jnp.array_equal(lifted.draws, ours.draws)
+    kernel, x = tw.samplers.per_chain(Walk(jnp.asarray(0.5))), jnp.arange(6.0).reshape(3, 2)
+    new, told = kernel.step(key, SKEWED, kernel.init(SKEWED, x))
+    noise = jax.vmap(lambda key: jax.random.normal(key, (2,)))(jax.random.split(key, 3))
+    assert jnp.allclose(new.x, x + 0.5 * noise)
+    assert jnp.allclose(told.acceptance, jax.vmap(SKEWED)(x))
+    assert tw.sample(SKEWED, kernel, x, key=key, draws=5).draws.shape == (3, 5, 2)

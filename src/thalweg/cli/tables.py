@@ -19,12 +19,16 @@ Table = Mapping[str, Callable[..., Any]]
 
 ENERGIES: Table = {"ConvNet": energies.ConvNet, "MLP": energies.MLP, "ResNet": energies.ResNet}
 OBJECTIVES: Table = {
+    "AdaNCE": objectives.AdaNCE,
+    "ConditionalNCE": objectives.ConditionalNCE,
     "DenoisingScoreMatching": objectives.DenoisingScoreMatching,
     "ExactLikelihood": objectives.ExactLikelihood,
     "FiniteDifferenceScoreMatching": objectives.FiniteDifferenceScoreMatching,
     "HutchinsonScoreMatching": objectives.HutchinsonScoreMatching,
     "ImplicitScoreMatching": objectives.ImplicitScoreMatching,
     "MaximumLikelihood": objectives.MaximumLikelihood,
+    "NCE": objectives.NCE,
+    "RankNCE": objectives.RankNCE,
     "RegularisedScoreMatching": objectives.RegularisedScoreMatching,
     "SlicedScoreMatching": objectives.SlicedScoreMatching,
 }

@@ -105,11 +105,13 @@ def check_objective(
 @eqx.filter_jit
 def _try(keys, objective, expected, truth, sample, directions, batch_size) -> _Tried:
     def one(key) -> _Tried:
-        key_data, key_init, key_loss, key_other = jax.random.split(key, 4)
+        key_data, key_first, key_init, key_loss, key_other = jax.random.split(key, 5)
         batch = sample(key_data, (batch_size,))
+        # what an objective fits to its first batch (a noise density) must not know the batch it is judged on
+        first = sample(key_first, (batch_size,))
 
         def at(criterion, key):
-            params, state = criterion.init(key_init, truth, batch)
+            params, state = criterion.init(key_init, truth, first)
             trained, fixed = eqx.partition((truth, params), eqx.is_inexact_array)
             weights, rebuild = ravel_pytree(trained)
 

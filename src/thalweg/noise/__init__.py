@@ -1,5 +1,30 @@
-"""Noise: ladders of levels, and densities to contrast with."""
+"""Noise: ladders of levels, densities to contrast data with, and noise around given points."""
 
+from thalweg.noise.conditional import Flips, Jitter, Regardless
+from thalweg.noise.densities import KernelDensity, Marginals, Reshaped, Uniform, fit_gaussian, fit_kde, fit_marginals
+from thalweg.noise.discrete import IndependentBernoulli, IndependentCategorical, fit_independent
+from thalweg.noise.flows import fit_flow, flow
+from thalweg.noise.mixture import fit_mixture
 from thalweg.noise.schedules import annealed_step, geometric_ladder, ladder_from_data
 
-__all__ = ["annealed_step", "geometric_ladder", "ladder_from_data"]
+__all__ = [
+    "Flips",
+    "IndependentBernoulli",
+    "IndependentCategorical",
+    "Jitter",
+    "KernelDensity",
+    "Marginals",
+    "Regardless",
+    "Reshaped",
+    "Uniform",
+    "annealed_step",
+    "fit_flow",
+    "fit_gaussian",
+    "fit_independent",
+    "fit_kde",
+    "fit_marginals",
+    "fit_mixture",
+    "flow",
+    "geometric_ladder",
+    "ladder_from_data",
+]

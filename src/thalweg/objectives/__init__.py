@@ -1,5 +1,17 @@
 """Training objectives."""
 
+from thalweg.objectives.adaptive import AdaBregman, AdaNCE
+from thalweg.objectives.bregman import (
+    BregmanRatio,
+    Custom,
+    ItakuraSaito,
+    KullbackLeibler,
+    Logistic,
+    Power,
+    Squared,
+)
+from thalweg.objectives.conditional import ConditionalNCE
+from thalweg.objectives.contrastive import NCE, RankNCE
 from thalweg.objectives.denoising import DenoisingScoreMatching, NoiseConditionalScoreMatching
 from thalweg.objectives.discrete import PseudoLikelihood, RatioMatching
 from thalweg.objectives.latent import LatentLikelihood
@@ -12,17 +24,29 @@ from thalweg.objectives.projected import (
 from thalweg.objectives.score import ExplicitScoreMatching, ImplicitScoreMatching, RegularisedScoreMatching
 
 __all__ = [
+    "NCE",
+    "AdaBregman",
+    "AdaNCE",
+    "BregmanRatio",
+    "ConditionalNCE",
+    "Custom",
     "DenoisingScoreMatching",
     "ExactLikelihood",
     "ExplicitScoreMatching",
     "FiniteDifferenceScoreMatching",
     "HutchinsonScoreMatching",
     "ImplicitScoreMatching",
+    "ItakuraSaito",
+    "KullbackLeibler",
     "LatentLikelihood",
+    "Logistic",
     "MaximumLikelihood",
     "NoiseConditionalScoreMatching",
+    "Power",
     "PseudoLikelihood",
+    "RankNCE",
     "RatioMatching",
     "RegularisedScoreMatching",
     "SlicedScoreMatching",
+    "Squared",
 ]

@@ -9,7 +9,6 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import HasTransitionMatrix, Info
 from thalweg.samplers.lift import GradientState, LiftedKernel, require_energy
-from thalweg.samplers.noise import split
 from thalweg.spaces import Binary, Categorical, Space, Spin
 
 
@@ -40,7 +39,7 @@ class GibbsWithGradients(LiftedKernel, HasTransitionMatrix):
         return _at(model, model.space, x)
 
     def step_one(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        key_move, key_accept = split(key)
+        key_move, key_accept = jax.random.split(key)
         move = jax.random.categorical(key_move, _log_proposal(energy.space, state))
         new, log_accept = self._propose(energy, state, move)
         accept = jnp.log(jax.random.uniform(key_accept)) < log_accept

@@ -10,7 +10,6 @@ from jaxtyping import Array, PRNGKeyArray
 from thalweg.core import HasConditionals, HasLogits, HasTransitionMatrix, Info
 from thalweg.samplers.langevin import Position
 from thalweg.samplers.lift import require_energy
-from thalweg.samplers.noise import split
 
 
 class Gibbs(HasTransitionMatrix):
@@ -47,16 +46,16 @@ class Gibbs(HasTransitionMatrix):
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
         blocks, chains = energy.blocks, state.x.shape[0]
-        key_blocks, key_draws = split(key)
+        key_blocks, key_draws = jax.random.split(key)
         order = jnp.broadcast_to(jnp.arange(len(blocks))[:, None], (len(blocks), chains))
         if self.scan == "random":
             order = jax.random.randint(key_blocks, order.shape, 0, len(blocks))
 
         def one(x, now):
             key, chosen = now
-            return jax.vmap(energy.resample)(split(key, chains), x, blocks[chosen]), None
+            return jax.vmap(energy.resample)(jax.random.split(key, chains), x, blocks[chosen]), None
 
-        x, _ = jax.lax.scan(one, state.x, (split(key_draws, len(blocks)), order))
+        x, _ = jax.lax.scan(one, state.x, (jax.random.split(key_draws, len(blocks)), order))
         return Position(x), Info()
 
     def transition_matrix(self, energy: Any) -> Array:

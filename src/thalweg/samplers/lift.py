@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Energy, Info, Kernel, State, as_energy
-from thalweg.samplers.noise import split
 from thalweg.spaces import require_gradient
 
 
@@ -27,7 +26,7 @@ class LiftedKernel(Kernel):
         return jax.vmap(lambda point: self.init_one(energy, point))(x)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: State) -> tuple[State, Info]:
-        keys = split(key, state.x.shape[0])
+        keys = jax.random.split(key, state.x.shape[0])
         return jax.vmap(lambda k, s: self.step_one(k, energy, s))(keys, state)
 
 

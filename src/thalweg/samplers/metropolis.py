@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import HasLogZ, HasSampler, Info, Kernel, State, positive
 from thalweg.samplers.lift import require_energy
-from thalweg.samplers.noise import log_uniform, normal, split
+from thalweg.samplers.noise import log_uniform, normal
 from thalweg.spaces import require_gradient
 
 
@@ -45,7 +45,7 @@ class RandomWalk(Kernel):
         return EnergyState(x, jax.vmap(energy)(x))
 
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
-        key_move, key_accept = split(key)
+        key_move, key_accept = jax.random.split(key)
         proposal = state.x + self.scale * normal(key_move, state.x.shape, state.x.dtype)
         return metropolis(key_accept, energy, state, proposal, jnp.zeros(state.energy.shape))
 
@@ -90,8 +90,8 @@ class MetropolisHastings(Kernel):
         return EnergyState(x, jax.vmap(require_energy("MetropolisHastings", energy))(x))
 
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
-        key_move, key_accept = split(key)
-        proposed = jax.vmap(self.proposal.propose)(split(key_move, state.x.shape[0]), state.x)
+        key_move, key_accept = jax.random.split(key)
+        proposed = jax.vmap(self.proposal.propose)(jax.random.split(key_move, state.x.shape[0]), state.x)
         _require_like(state.x, proposed)
         return metropolis(key_accept, energy, state, proposed, jax.vmap(self.proposal.log_ratio)(state.x, proposed))
 
@@ -127,7 +127,7 @@ class Independence(Kernel):
         return EnergyState(x, jax.vmap(require_energy("Independence", energy))(x))
 
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
-        key_move, key_accept = split(key)
+        key_move, key_accept = jax.random.split(key)
         proposed = self.density.sample(key_move, state.x.shape[:1])
         _require_like(state.x, proposed)
         log_prob = jax.vmap(self.density.log_prob)

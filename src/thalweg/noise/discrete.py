@@ -1,0 +1,114 @@
+"""Noise on finite spaces: sites that are independent of each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg.core import is_concrete, positive
+from thalweg.spaces import Finite
+
+
+class IndependentBernoulli(eqx.Module):
+    r"""Two levels a site: ``log p(x) = Σ_i log p_i`` where a site is at the upper level, ``log(1 - p_i)`` else.
+
+    Args:
+        probability: p of the upper level, strictly between 0 and 1, of the point's shape.
+        levels: ``(0, 1)``; for spins ``(-1, 1)``.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> noise = tw.noise.IndependentBernoulli(jnp.array([0.5, 0.25]))
+    >>> round(float(jnp.exp(noise.log_prob(jnp.array([1, 1])))), 4)
+    0.125
+    """
+
+    logits: Array
+    levels: tuple[int, int] = eqx.field(static=True)
+
+    def __init__(self, probability: Any, levels: tuple[int, int] = (0, 1)):
+        probability = positive("every probability", probability)
+        if is_concrete(probability) and np.any(np.asarray(probability) >= 1):
+            raise ValueError(f"expected probabilities below 1, got {probability}; leave every level possible")
+        if len(levels) != 2 or not levels[0] < levels[1]:
+            raise ValueError(f"expected two rising levels, got {levels}; use IndependentCategorical for more")
+        self.logits, self.levels = jnp.log(probability) - jnp.log1p(-probability), levels
+
+    def log_prob(self, x: Array) -> Array:
+        low, high = self.levels
+        down = jnp.where(x == low, jax.nn.log_sigmoid(-self.logits), -jnp.inf)
+        return jnp.sum(jnp.where(x == high, jax.nn.log_sigmoid(self.logits), down))
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        up = jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), (*shape, *self.logits.shape))
+        return jnp.where(up, *jnp.array(self.levels[::-1], jnp.int32))
+
+
+class IndependentCategorical(eqx.Module):
+    r"""Several levels a site: ``log p(x) = Σ_i log p_{i,x_i}``.
+
+    Args:
+        probabilities: ``(*event, k)``, positive; those of a site are made to sum to one.
+        levels: the k values a site can take, rising; by default ``0 … k-1``.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> noise = tw.noise.IndependentCategorical(jnp.array([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]]))
+    >>> round(float(jnp.exp(noise.log_prob(jnp.array([0, 2])))), 4)
+    0.3
+    """
+
+    log_probs: Array
+    levels: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, probabilities: Any, levels: Sequence[int] | None = None):
+        probabilities = positive("every probability", probabilities)
+        self.levels = tuple(range(probabilities.shape[-1])) if levels is None else tuple(levels)
+        if len(self.levels) != probabilities.shape[-1]:
+            raise ValueError(
+                f"expected one probability a level, got {probabilities.shape[-1]} for {len(self.levels)} levels; "
+                "the last axis is the levels"
+            )
+        self.log_probs = jnp.log(probabilities / jnp.sum(probabilities, axis=-1, keepdims=True))
+
+    def log_prob(self, x: Array) -> Array:
+        # the largest of one possible level and minus infinity; all are minus infinity where x is at no level
+        at_level = x[..., None] == jnp.array(self.levels)
+        return jnp.sum(jnp.max(jnp.where(at_level, self.log_probs, -jnp.inf), axis=-1))
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        which = jax.random.categorical(key, self.log_probs, shape=(*shape, *self.log_probs.shape[:-1]))
+        return jnp.array(self.levels, jnp.int32)[which]
+
+
+def fit_independent(
+    data: Any, space: Finite, smoothing: float | Array = 1.0
+) -> IndependentBernoulli | IndependentCategorical:
+    r"""Sites with the data's own frequencies, ``p = (count + s/k) / (rows + s)`` over k levels: none is zero.
+
+    Args:
+        data: ``(rows, *event)``, among the space's levels.
+        space: `Binary`, `Spin` or `Categorical`, of the point's shape.
+        smoothing: s > 0, how many rows of even frequencies are added.
+
+    Returns:
+        `IndependentBernoulli` on two levels, else `IndependentCategorical`.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> noise = tw.noise.fit_independent(jnp.array([[1, -1], [1, 1], [1, -1]]), tw.Spin(2))
+    >>> round(float(jnp.exp(noise.log_prob(jnp.array([1, 1])))), 4)  # 3.5/4 · 1.5/4
+    0.3281
+    """
+    smoothing = positive("smoothing", smoothing)
+    array, levels = jnp.asarray(data), np.array(space.levels)
+    if array.shape[1:] != space.shape or len(array) == 0:
+        raise ValueError(f"expected data of shape (rows, *{space.shape}) on {space}, got {array.shape}; reshape them")
+    if is_concrete(array) and not np.isin(np.asarray(array), levels).all():
+        raise ValueError(f"expected data among the levels {levels.tolist()} of {space}, got others; encode them so")
+    counts = jnp.stack([jnp.sum(array == level, axis=0) for level in levels], axis=-1)
+    probabilities = (counts + smoothing / len(levels)) / (len(array) + smoothing)
+    if len(levels) == 2:
+        return IndependentBernoulli(probabilities[..., 1], (int(levels[0]), int(levels[1])))
+    return IndependentCategorical(probabilities, space.levels)

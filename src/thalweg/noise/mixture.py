@@ -1,0 +1,94 @@
+"""A mixture of Gaussians fitted to data by expectation-maximisation, in one compiled loop."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg.energies.analytic import GaussianMixture
+from thalweg.noise.densities import Reshaped, flattened, shaped, variances
+
+# added to the variances of standardised data: no component can close in on a point
+_LEAST_VARIANCE = 1e-4
+# seedings, of which the likeliest fit is kept: one alone misses a mode now and then
+_SEEDINGS = 4
+
+
+def fit_mixture(data: Any, components: int = 8, *, key: PRNGKeyArray, steps: int = 100) -> GaussianMixture | Reshaped:
+    r"""A mixture of Gaussians with full covariances, by ``steps`` rounds of expectation-maximisation, the likeliest of
+    four k-means++ seedings. With ``r_nk = p(k | x_n)`` and ``N_k = Σ_n r_nk`` a round is
+
+    ``w_k = (N_k + 1)/(n + K)``, ``μ_k = Σ_n r_nk x_n / N_k``, ``Σ_k = Σ_n r_nk (x_n - μ_k)(x_n - μ_k)ᵀ / N_k + 10⁻⁴I``
+
+    on data standardised coordinate by coordinate; the 1 and the 10⁻⁴ keep every component alive and of some width.
+    References: Dempster, Laird and Rubin (1977), J. R. Stat. Soc. B 39; Arthur and Vassilvitskii (2007), SODA.
+
+    Args:
+        data: ``(rows, *event)``, at least as many rows as components.
+        components: K.
+        key: of the seeding.
+        steps: rounds.
+
+    Returns:
+        `tw.energies.GaussianMixture`; `Reshaped` where points are no vectors.
+
+    >>> import jax, thalweg as tw
+    >>> data = tw.data.eight_gaussians(jax.random.key(0), 1000)
+    >>> noise = tw.noise.fit_mixture(data, 8, key=jax.random.key(1))
+    >>> noise.sample(jax.random.key(2), (5,)).shape
+    (5, 2)
+    """
+    flat, shape = flattened(data)
+    if not 1 <= components <= len(flat):
+        raise ValueError(f"expected between 1 and {len(flat)} components, one a row, got {components}; change it")
+    if steps < 1:
+        raise ValueError(f"expected steps >= 1, got {steps}; 100 is usual")
+    mean, deviation = jnp.mean(flat, axis=0), jnp.sqrt(variances(flat))
+    weights, means, covariances = _maximised(key, (flat - mean) / deviation, components, steps)
+    scaled = covariances * jnp.outer(deviation, deviation)
+    return shaped(GaussianMixture(weights, mean + means * deviation, scaled), shape)
+
+
+@eqx.filter_jit
+def _maximised(key: PRNGKeyArray, x: Array, components: int, steps: int) -> tuple[Array, Array, Array]:
+    def log_probs(parts):
+        return jax.vmap(GaussianMixture(*parts).component_log_probs)(x)
+
+    def fitted(key):
+        apart = jax.vmap(lambda seed: jnp.sum((x - seed) ** 2, axis=1))(_seeds(key, x, components))
+        parts = _parts(x, jax.nn.one_hot(jnp.argmin(apart, axis=0), components))
+        rounds = lambda _, parts: _parts(x, jax.nn.softmax(log_probs(parts), axis=1))
+        parts = jax.lax.fori_loop(0, steps, rounds, parts)
+        return parts, jnp.mean(jax.nn.logsumexp(log_probs(parts), axis=1))
+
+    every, likelihoods = jax.lax.map(fitted, jax.random.split(key, _SEEDINGS))
+    return jax.tree.map(lambda leaf: leaf[jnp.argmax(likelihoods)], every)
+
+
+def _parts(x: Array, shares: Array) -> tuple[Array, Array, Array]:
+    """Weights, means and covariances of components that have these shares ``(n, K)`` of the points."""
+    n, components = shares.shape
+    # a component without points stays harmless: at the centre, with hardly any weight
+    counts = jnp.sum(shares, axis=0) + 1e-6
+    means = shares.T @ x / counts[:, None]
+
+    def covariance(share, count, mean):
+        away = x - mean
+        return (share[:, None] * away).T @ away / count + _LEAST_VARIANCE * jnp.eye(x.shape[1])
+
+    return (counts + 1) / (n + components), means, jax.vmap(covariance)(shares.T, counts, means)
+
+
+def _seeds(key: PRNGKeyArray, x: Array, components: int) -> Array:
+    """k-means++: every next seed a point, with probability as its squared distance from the nearest seed."""
+
+    def seed(nearest, key):
+        # a little everywhere, for when all points are seeds already
+        chosen = x[jax.random.categorical(key, jnp.log(nearest + 1e-12))]
+        return jnp.minimum(nearest, jnp.sum((x - chosen) ** 2, axis=1)), chosen
+
+    # before the first seed all points are equally far
+    far = jnp.full(len(x), jnp.finfo(x.dtype).max)
+    return jax.lax.scan(seed, far, jax.random.split(key, components))[1]

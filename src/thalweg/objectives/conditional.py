@@ -1,0 +1,172 @@
+"""Conditional noise-contrastive estimation: each data point against a noisy copy of itself, so that log Z cancels."""
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from thalweg.core import Energy, Objective, Step, as_energy
+from thalweg.noise.conditional import Flips, Jitter, Regardless
+from thalweg.noise.densities import as_noise, require_support
+from thalweg.objectives.contrastive import log_densities
+from thalweg.samplers.run import check_scalar
+from thalweg.samplers.starts import point_space
+from thalweg.spaces import Discrete, Finite
+
+# σ is looked for between these multiples of the data's deviation, a flip between half a site of a point and all its
+# sites by half; the gradient's variance is read off so many parts of the first batch
+_WIDTHS, _SCALES, _PARTS = (0.01, 10.0), 13, 16
+
+
+class ConditionalNCE(Objective):
+    r"""Which of two is the data, a point x or its noisy copy ``y ~ p_n(y|x)``?
+
+    ``softplus(-G)``, ``G = log p̃_θ(x) - log p̃_θ(y) + log p_n(y|x) - log p_n(x|y)``,
+
+    where log Z cancels. The noise needs no fitting to the data, but its width matters: copies too near or too far teach
+    nothing, the gradient vanishes at both ends. Unless it is given, the width is chosen in `init`, on a grid, by the
+    largest ratio ``‖E∇‖² / tr Var ∇`` of the gradient at the first model and batch (`signal_to_noise`), and kept as the
+    objective's state. Metrics: ``accuracy``, the share of pairs told apart; ``log_ratio``, the mean of G; and
+    ``noise_scale``, σ or the probability of a flip, where it was chosen. Reference: Ceylan and Gutmann (2018), ICML.
+
+    Args:
+        sigma: σ of Gaussian noise around x; on finite spaces leave it out, and sites are flipped.
+        noise: any other, with ``sample(key, x)`` of a batch and ``log_prob(y, x)`` of a pair: `tw.noise.Jitter`,
+            `Flips`, `Regardless`, or a user's own.
+
+    >>> import jax, optax, thalweg as tw
+    >>> key = jax.random.key(0)
+    >>> data = 2.0 + jax.random.normal(key, (1000, 1))
+    >>> energy, objective = tw.energies.Gaussian([0.0], [1.0]), tw.objectives.ConditionalNCE()
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=200, key=key)
+    >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3)
+    True
+    """
+
+    divergence: ClassVar[bool] = True
+    noise: Any
+
+    def __init__(self, sigma: float | Array | None = None, noise: Any = None):
+        if sigma is not None and noise is not None:
+            raise ValueError("expected sigma or noise, got both; sigma=σ is noise=Jitter(σ)")
+        self.noise = noise if sigma is None else Jitter(sigma)
+
+    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, Array | None]:
+        energy = as_energy(energy)
+        check_scalar(energy, batch)
+        space = point_space(energy, batch)
+        discrete = isinstance(space, Discrete) or not jnp.issubdtype(batch.dtype, jnp.floating)
+        if self.noise is not None:
+            if discrete and isinstance(self.noise, Jitter):
+                raise ValueError(
+                    f"expected noise among the levels of discrete data, got a Gaussian kernel on {space}; leave sigma "
+                    "out, or give noise=tw.noise.Flips(0.1, levels)"
+                )
+            _check(self.noise, batch)
+            return None, None
+        if discrete and not isinstance(space, Finite):
+            raise ValueError(f"expected noise for {space}, which has no usual one, got none; give noise=")
+        if len(batch) < 2:
+            raise ValueError(f"expected at least 2 rows to choose the noise from, got {len(batch)}; give sigma")
+        scales = _scales(space, batch)
+        ratios = signal_to_noise(key, energy, batch, jax.vmap(_maker(space))(scales))
+        return None, scales[jnp.argmax(ratios)]
+
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: Array) -> tuple[Array, Step]:
+        energy = as_energy(energy)
+        noise, told = self.noise, {}
+        if state is not None:
+            noise, told = _maker(point_space(energy, batch))(state), {"noise_scale": state}
+        log_ratios = pair_log_ratios(key, energy, noise, batch)
+        told |= {"accuracy": jnp.mean(log_ratios > 0), "log_ratio": jnp.mean(log_ratios)}
+        return jnp.mean(jax.nn.softplus(-log_ratios)), Step(state, told)
+
+
+def pair_log_ratios(key: PRNGKeyArray, energy: Energy, noise: Any, batch: Array) -> Float[Array, " rows"]:
+    """``log p̃(x) - log p̃(y) + log p_n(y|x) - log p_n(x|y)`` of every x of a batch and a y drawn for it."""
+    y = noise.sample(key, batch).astype(batch.dtype)
+    log_p, log_q = jnp.split(log_densities(energy, batch, y), 2)
+    return log_p - log_q + jax.vmap(noise.log_prob)(y, batch) - jax.vmap(noise.log_prob)(batch, y)
+
+
+@eqx.filter_jit
+def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -> Float[Array, " scales"]:
+    r"""``‖E∇‖² / tr Var ∇`` of the gradient that one pair ``(x, y)`` gives in the energy's parameters, for each noise.
+
+    Estimated without bias in ‖E∇‖² from 16 parts of the batch, so that it may fall below zero where there is no signal.
+    Every noise is tried with the same random numbers.
+
+    Args:
+        key: of the noise.
+        energy: the model.
+        batch: data, at least two rows.
+        noises: several of one kind, their numbers stacked: ``jax.vmap(tw.noise.Jitter)(sigmas)``.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> from thalweg.objectives.conditional import signal_to_noise
+    >>> data = 1.0 + jax.random.normal(jax.random.key(0), (2000, 1))
+    >>> sigmas = jnp.array([0.001, 2.0, 1000.0])
+    >>> model = tw.energies.Gaussian([0.0], [1.0])
+    >>> ratios = signal_to_noise(jax.random.key(1), model, data, jax.vmap(tw.noise.Jitter)(sigmas))
+    >>> int(jnp.argmax(ratios))
+    1
+    """
+    energy = as_energy(energy)
+    parts = min(_PARTS, len(batch))
+    rows = len(batch) // parts
+    split = batch[: parts * rows].reshape(parts, rows, *batch.shape[1:])
+    keys = jax.random.split(key, parts)
+
+    def gradient(noise, key, part):
+        def loss(energy):
+            return jnp.mean(jax.nn.softplus(-pair_log_ratios(key, energy, noise, part)))
+
+        return eqx.filter_grad(loss)(energy)
+
+    def ratio(noise):
+        def add(sums, given):
+            slope = gradient(noise, *given)
+            return (jax.tree.map(jnp.add, sums[0], slope), sums[1] + _square(slope)), None
+
+        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(energy, eqx.is_inexact_array))
+        # sums and not a list: the memory is that of one gradient
+        (total, squares), _ = jax.lax.scan(add, (nothing, jnp.zeros(())), (keys, split))
+        mean_square = _square(total) / parts**2
+        variance = (squares / parts - mean_square) * parts / (parts - 1)
+        signal = mean_square - variance / parts
+        return jnp.where(variance > 0, signal / jnp.where(variance > 0, variance * rows, 1.0), 0.0)
+
+    return jax.lax.map(ratio, noises)
+
+
+def _square(tree: PyTree) -> Array:
+    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
+
+
+def _maker(space: Any) -> Callable[[Array], Any]:
+    """The noise of a space as a function of its scale."""
+    return (lambda scale: Flips(scale, space.levels)) if isinstance(space, Finite) else Jitter
+
+
+def _scales(space: Any, batch: Array) -> Float[Array, " scales"]:
+    if isinstance(space, Finite):
+        return jnp.geomspace(0.5 / max(1, math.prod(space.shape)), 0.5, _SCALES)
+    deviation = jnp.sqrt(jnp.mean(jnp.var(batch, axis=0)))
+    # data without spread tell no scale
+    return jnp.where(deviation > 0, deviation, 1.0) * jnp.geomspace(*_WIDTHS, _SCALES)
+
+
+def _check(noise: Any, batch: Array) -> None:
+    for method in ("sample", "log_prob"):
+        if not callable(getattr(noise, method, None)):
+            raise ValueError(
+                f"expected noise with sample(key, x) and log_prob(y, x), got {type(noise).__name__} without {method}; "
+                "use tw.noise.Jitter or Flips, or tw.noise.Regardless for a plain density"
+            )
+    if isinstance(noise, Regardless):
+        as_noise(noise.density, batch.shape[1:])
+        require_support(noise.density, batch)

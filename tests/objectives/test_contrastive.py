@@ -1,0 +1,236 @@
+"""Noise-contrastive estimation against its formulas, its identities and exact sums."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import thalweg as tw
+from thalweg import objectives
+from thalweg.core import Energy
+from thalweg.objectives import BregmanRatio, ConditionalNCE, RankNCE
+
+NOISE = tw.energies.Gaussian(jnp.array([0.3, -0.4]), jnp.array([[2.0, -0.3], [-0.3, 1.5]]))
+MODEL = tw.energies.Gaussian(jnp.array([0.5, -1.0]), jnp.array([[1.0, 0.4], [0.4, 0.7]]))
+BATCH = 0.3 + jax.random.normal(jax.random.key(5), (48, 2))
+SPINS = tw.energies.Ising(jnp.array([[0.0, 0.6, -0.4], [0.6, 0.0, 0.5], [-0.4, 0.5, 0.0]]), jnp.array([0.3, -0.2, 0.1]))
+
+
+@eqx.filter_jit
+def evaluated(objective, energy, params, state, batch, key):
+    """The loss, its gradient in the energy and the params, and the metrics."""
+
+    @eqx.filter_value_and_grad(has_aux=True)
+    def loss(pair):
+        return objective.loss(key, pair[0], pair[1], state, batch)
+
+    (value, step), gradient = loss((energy, params))
+    return value, gradient, step.metrics
+
+
+def started(objective, key, energy=MODEL, batch=BATCH):
+    params, state = objective.init(key, energy, batch)
+    return evaluated(objective, energy, params, state, batch, key)
+
+
+def assert_same(first, second, rtol=1e-5):
+    """To ``rtol`` of the largest number of each array."""
+    left, right = (jax.tree.leaves(eqx.filter(tree, eqx.is_array)) for tree in (first, second))
+    assert len(left) == len(right) > 0
+    for one, other in zip(left, right, strict=True):
+        assert np.max(np.abs(other)) > 0
+        assert np.allclose(one, other, rtol=rtol, atol=rtol * np.max(np.abs(other)))
+
+
+@eqx.filter_jit
+def ratios(energy, x):
+    """G without log Z."""
+    return -jax.vmap(energy)(x) - jax.vmap(NOISE.log_prob)(x)
+
+
+@pytest.mark.parametrize("nu", [0.25, 1.0, 3.0])
+def test_nce_is_its_formula_and_the_logistic_bregman_ratio(nu, key):
+    nce = objectives.NCE(NOISE, nu)
+    value, gradient, told = started(nce, key)
+    count = round(48 / nu)
+
+    def by_hand(pair):
+        energy, params = pair
+        y = NOISE.sample(key, (count,))
+        data, noise = (ratios(energy, x) - params.log_z for x in (BATCH, y))
+        return jnp.mean(jnp.log1p(jnp.exp(-data) / nu)) + jnp.mean(jnp.log1p(nu * jnp.exp(noise))) / nu
+
+    pair = (MODEL, nce.init(key, MODEL, BATCH)[0])
+    right, slope = eqx.filter_jit(eqx.filter_value_and_grad(by_hand))(pair)
+    assert float(value) == pytest.approx(float(right), rel=1e-5)
+    assert_same(gradient, slope)
+    other, bregman, _ = started(BregmanRatio(objectives.Logistic(), NOISE, nu), key)
+    assert float(other) == pytest.approx(float(value), rel=1e-5)
+    assert_same(bregman, gradient)
+    assert told["log_z"] == pair[1].log_z == MODEL.log_z
+    assert told["data_outside"] == told["not_finite"] == 0
+    y = NOISE.sample(key, (count,))
+    said = [ratios(MODEL, x) - MODEL.log_z + jnp.log(nu) for x in (BATCH, y)]
+    share = (np.mean(said[0] > 0) * nu + np.mean(said[1] < 0)) / (1 + nu)
+    assert float(told["accuracy"]) == pytest.approx(float(share), abs=1e-5)
+
+
+def test_rank_of_two_is_one_softplus_and_conditional_noise_that_ignores_x(key):
+    value, gradient, _ = started(RankNCE(NOISE, candidates=2), key)
+
+    def by_hand(energy):
+        return jnp.mean(jax.nn.softplus(ratios(energy, NOISE.sample(key, (48,))) - ratios(energy, BATCH)))
+
+    right, slope = eqx.filter_jit(eqx.filter_value_and_grad(by_hand))(MODEL)
+    assert float(value) == pytest.approx(float(right), rel=1e-5)
+    assert_same(gradient[0], slope)
+    other, conditional, _ = started(ConditionalNCE(noise=tw.noise.Regardless(NOISE)), key)
+    assert float(other) == pytest.approx(float(value), rel=1e-5)
+    assert_same(conditional, gradient)
+
+
+def test_rank_is_a_cross_entropy_over_log_ratios_and_priors(key):
+    priors = jnp.array([0.5, 0.3, 0.2])
+    value, _, told = started(RankNCE(NOISE, 3, priors), key)
+    y = NOISE.sample(key, (96,)).reshape(48, 2, 2)
+    g_data, g_noise = np.asarray(ratios(MODEL, BATCH)), np.asarray(jax.vmap(lambda y: ratios(MODEL, y))(y))
+    place = np.asarray(jax.random.categorical(jax.random.fold_in(key, 1), jnp.log(priors), shape=(48, 1)))[:, 0]
+    losses = []
+    for row in range(48):
+        # the data point at its place; the noise point whose place it takes goes to the first
+        g = np.array([np.nan, *g_noise[row]])
+        g[0], g[place[row]] = g[place[row]], g_data[row]
+        logits = g + np.log(priors)
+        losses.append(np.log(np.exp(logits).sum()) - logits[place[row]])
+    assert len(set(place.tolist())) == 3
+    assert float(value) == pytest.approx(np.mean(losses), rel=1e-5)
+    even, _, _ = started(RankNCE(NOISE, 3), key)
+    assert abs(float(even) - float(value)) > 1e-3
+    assert 0 < told["accuracy"] < 1
+
+
+class Shifted(Energy):
+    """An energy and a constant, which is a parameter too."""
+
+    inner: Energy
+    constant: jax.Array
+
+    @property
+    def space(self):
+        return self.inner.space
+
+    def __call__(self, x):
+        return self.inner(x) + self.constant
+
+
+@pytest.mark.parametrize("objective", [ConditionalNCE(0.5), RankNCE(NOISE, 4)], ids=["conditional", "rank"])
+def test_log_z_is_not_seen(objective, key):
+    params, state = objective.init(key, MODEL, BATCH)
+    assert params is None
+    values, gradients = [], []
+    for constant in (0.0, 4.0):
+        value, gradient, _ = evaluated(objective, Shifted(MODEL, jnp.array(constant)), None, state, BATCH, key)
+        values.append(float(value))
+        gradients.append(gradient[0].inner)
+        assert abs(float(gradient[0].constant)) < 1e-6
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
+    assert_same(*gradients)
+
+
+CHECKED = {
+    "nce": (objectives.NCE(NOISE, 0.5), MODEL),
+    "nce, fixed noise": (objectives.NCE(NOISE, fixed=1000), MODEL),
+    "rank": (RankNCE(NOISE, 4, [0.4, 0.3, 0.2, 0.1]), MODEL),
+    "nce, fitted noise": (objectives.NCE(), MODEL),
+    "nce on spins": (objectives.NCE(tw.noise.IndependentBernoulli([0.6, 0.5, 0.4], (-1, 1))), SPINS),
+    "rank on spins": (RankNCE(tw.noise.IndependentBernoulli([0.6, 0.5, 0.4], (-1, 1)), 3), SPINS),
+}
+SLOW = ("nce, fixed noise", "nce, fitted noise", "rank on spins", "nce on spins")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CHECKED])
+def test_the_truth_is_where_the_loss_is_smallest(name, key):
+    objective, energy = CHECKED[name]
+    verdict = tw.check_objective(objective, key=key, energy=energy, batches=200)
+    assert verdict.passed, verdict.text
+    assert verdict.detectable < 0.25
+
+
+def test_fixed_noise_stays_what_it_was_drawn(key):
+    objective = objectives.NCE(NOISE, fixed=48)
+    params, state = objective.init(key, MODEL, BATCH)
+    assert np.allclose(state.log_probs, jax.vmap(NOISE.log_prob)(state.points), rtol=1e-5)
+    keys = jax.random.split(key)
+    first, second = (evaluated(objective, MODEL, params, state, BATCH, k)[0] for k in keys)
+    assert float(first) == pytest.approx(float(second), rel=1e-6)  # all points, in another order
+    fresh = [evaluated(objectives.NCE(NOISE), MODEL, params, state._replace(points=None), BATCH, k)[0] for k in keys]
+    assert abs(float(fresh[0]) - float(fresh[1])) > 1e-4
+
+
+def test_log_z_starts_at_the_truth_where_that_is_known(key):
+    spins = tw.exact.sample(key, SPINS, (50,))
+    params, _ = objectives.NCE().init(key, SPINS, spins)
+    assert float(params.log_z) == pytest.approx(float(tw.exact.log_z(SPINS)), rel=1e-5)
+    unknown = Shifted(MODEL, jnp.array(3.0))
+    params, _ = objectives.NCE(NOISE).init(key, unknown, BATCH)
+    # the mean of 1000 importance weights
+    assert float(params.log_z) == pytest.approx(float(MODEL.log_z) - 3.0, abs=0.15)
+    # and all later batches share the noise that the first was fitted to
+    params, state = objectives.NCE().init(key, MODEL, BATCH)
+    assert np.allclose(state.fitted.mean, BATCH.mean(axis=0), atol=1e-5)
+    assert np.isfinite(evaluated(objectives.NCE(), MODEL, params, state, BATCH + 1.0, key)[0])
+
+
+def test_images_and_intervals_get_noise_of_their_own(key):
+    images = jax.random.normal(key, (12, 3, 3, 1))
+    energy = tw.as_energy(lambda x: jnp.sum(x**2), tw.Real((3, 3, 1)))
+    params, state = objectives.NCE().init(key, energy, images)
+    value, _ = eqx.filter_jit(objectives.NCE(nu=0.5).loss)(key, energy, params, state, images)
+    assert np.isfinite(value)
+    inside = tw.as_energy(lambda x: jnp.sum(x**2), tw.Interval(-1.0, 1.0, shape=2))
+    _, state = objectives.NCE().init(key, inside, jnp.zeros((4, 2)))
+    assert isinstance(state.fitted, tw.noise.Uniform)
+
+
+@pytest.mark.slow
+def test_log_z_of_a_gaussian_is_learnt(key):
+    """Within 0.02 of the truth; four standard errors of log Z from 100 000 rows are half of that."""
+    data = MODEL.sample(key, (100_000,))
+    noise = tw.noise.fit_mixture(data[:5000], 3, key=key)
+    energy = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
+    optimizer = optax.adam(optax.cosine_decay_schedule(0.05, 1000))
+    run = tw.fit(energy, data, objectives.NCE(noise, 0.5), optimizer=optimizer, steps=1000, batch_size=2000, key=key)
+    assert float(run.params.log_z) == pytest.approx(float(MODEL.log_z), abs=0.02)
+    assert float(run.energy.log_z) == pytest.approx(float(run.params.log_z), abs=0.02)
+    assert float(tw.exact.kl(MODEL, run.energy)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda key: objectives.NCE(nu=-1.0), "expected nu > 0, got -1.0"),
+        (lambda key: objectives.NCE(fixed=10).init(key, MODEL, BATCH), "expected at least 48 fixed noise points"),
+        (lambda key: objectives.NCE(lambda x: x).init(key, MODEL, BATCH), "without sample"),
+        (lambda key: objectives.NCE(SPINS).init(key, MODEL, BATCH), "got Ising without sample"),
+        (
+            lambda key: objectives.NCE(tw.noise.flow(3, key=key, layers=1)).init(key, MODEL, BATCH),
+            r"expected noise on points of shape \(2,\), as the data have, got Transformed on points of shape \(3,\)",
+        ),
+        (
+            lambda key: RankNCE(tw.noise.Uniform(-1.0, 1.0, 2)).init(key, MODEL, jnp.array([[0.0, 0.0], [0.5, 2.0]])),
+            r"none at 1 of 2 points: point 1 = \[0.5 2. \] \(log_prob -inf\)",
+        ),
+        (lambda key: RankNCE(candidates=1), "expected candidates >= 2"),
+        (lambda key: RankNCE(candidates=3, priors=[0.5, 0.5]), "expected one prior for each of 3 candidates"),
+        (lambda key: RankNCE(candidates=2, priors=[0.0, 1.0]), "expected every prior > 0"),
+        (
+            lambda key: objectives.NCE().init(key, tw.as_energy(jnp.sum, tw.Simplex(2)), jnp.full((3, 2), 0.5)),
+            "expected noise for Simplex.*which has no usual one",
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(make, sentence, key):
+    with pytest.raises(ValueError, match=sentence):
+        make(key)
