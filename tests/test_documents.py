@@ -17,9 +17,10 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
-# the examples of experiments train and sample, if little
+# the examples of these train and sample, if little
+LONG = ("thalweg.experiments", "thalweg.noise.flows", "thalweg.samplers.tempering", "thalweg.energies.unet")
 MODULES = [
-    pytest.param(module.name, marks=pytest.mark.slow if module.name.startswith("thalweg.experiments.") else ())
+    pytest.param(module.name, marks=pytest.mark.slow if module.name.startswith(LONG) else ())
     for module in pkgutil.walk_packages(thalweg.__path__, "thalweg.")
 ]
 

@@ -104,6 +104,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(thalweg, trained,
     assert_same(killed, trained)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_the_update_and_resuming_equals_never_stopping(thalweg, tmp_path, no_report):
     """The run is stopped at an update nobody chose; both ways to five updates later must agree to the bit."""
     stopped, straight = tmp_path / "stopped", tmp_path / "straight"
@@ -204,6 +205,7 @@ for command in (["sample", "--chains", "5000"], ["train", "--set", "train.steps=
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_earlier_files_stay_whole(trained):
     """Files cannot grow beyond 12 kB: neither new samples nor a new checkpoint fit."""
     before = snapshot(trained)

@@ -47,6 +47,7 @@ def stirred(model, key):
     return eqx.combine(jax.tree.unflatten(tree, moved), rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MODELS)
 def test_contract(make, key):
     model = stirred(make(key), key)

@@ -71,6 +71,7 @@ def test_potts_conditionals_and_one_hot_points(key):
     assert jnp.allclose(jax.nn.softmax(energy.logits(x)[1]), jax.nn.softmax(-energies), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_gaussian_field_against_quadrature_and_its_own_conditionals(key):
     field = tw.energies.GaussianField(
         jnp.array([[0.0, 0.4], [0.4, 0.0]]), jnp.array([1.0, 2.0]), jnp.array([0.5, -1.0])
@@ -93,6 +94,7 @@ def test_tempering_divides_the_energy(key):
     assert float(tw.tempered(banana, 4.0)(jnp.ones(2))) == pytest.approx(float(banana(jnp.ones(2))) / 4)
 
 
+@pytest.mark.slow
 def test_clamping_a_gaussian_is_conditioning(key):
     covariance = jnp.array([[1.0, 0.8, 0.2], [0.8, 1.5, 0.1], [0.2, 0.1, 0.7]])
     clamped = tw.clamp(
@@ -106,6 +108,7 @@ def test_clamping_a_gaussian_is_conditioning(key):
     assert jnp.allclose(chains.draws.mean(axis=(0, 1))[jnp.array([0, 2])], conditional, atol=0.1)
 
 
+@pytest.mark.slow
 def test_clamping_keeps_an_images_shape(key):
     energy = tw.energies.ConvNet("digits", width=0.25, key=key)
     mask = jnp.zeros((8, 8, 1), bool).at[:4].set(True)

@@ -17,6 +17,7 @@ SMOOTH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMOOTH)
 def test_smoothing_is_convolution_with_a_gaussian(name):
     energy, sigma = SMOOTH[name], 0.7

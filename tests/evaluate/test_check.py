@@ -85,6 +85,7 @@ def test_starts_come_from_the_energy_from_enumeration_or_from_the_user(key):
     assert tw.check_sampler(tw.samplers.GibbsWithGradients(), flips, key=key, chains=2000).passed
 
 
+@pytest.mark.slow
 def test_every_rung_starts_at_its_own_law(key):
     """One step is enough to tell: rungs that all start at the coldest law swap a drift into it."""
     kernel = tw.samplers.ParallelTempering(tw.samplers.RandomWalk(1.0), LADDER)

@@ -131,6 +131,7 @@ class WrongMatrix(tw.samplers.Gibbs):
         return super().transition_matrix(tw.tempered(energy, 1.01))
 
 
+@pytest.mark.slow
 def test_a_mean_instead_of_a_draw_is_caught(key):
     verdict = tw.check_sampler(MeanNotDraw(), SPINS, key=key, chains=20_000, steps=5)
     assert not verdict.passed, verdict

@@ -70,6 +70,7 @@ def test_a_fitted_gaussian_has_the_moments_of_the_data():
     assert np.allclose(noise.covariance, right, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_fewer_rows_than_dimensions_and_pixels_that_never_change_still_make_a_gaussian(key):
     images = np.random.default_rng(0).normal(size=(20, 6, 6, 1)).astype(np.float32)
     images[:, 0] = -1.0
@@ -107,6 +108,7 @@ def test_marginals_have_the_shape_of_every_coordinate_and_no_correlation(key):
     )
 
 
+@pytest.mark.slow
 def test_a_fitted_mixture_finds_its_modes_as_another_library_does(key):
     from sklearn.mixture import GaussianMixture
 
@@ -129,6 +131,7 @@ def test_a_fitted_flow_comes_near_a_bent_density(key):
     assert gap < 0.2 * plain
 
 
+@pytest.mark.slow
 def test_a_flow_takes_points_of_any_shape_and_keeps_its_scale(key):
     made = tw.noise.flow((2, 2, 1), key=key, layers=1, width=4, knots=3, mean=3.0, deviation=0.01)
     sample = drawn(made, key, (50,))

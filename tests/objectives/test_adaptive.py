@@ -93,6 +93,7 @@ def test_at_interval_one_the_gradient_is_psis_curvature_times_that(name, key):
     assert_multiple(ours, float(PSIS[name].curvature), right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reuse", [False, True])
 def test_later_updates_contrast_with_the_model_as_it_was_frozen(reuse, key):
     """Persistent chains tell the negatives: the start's memory after them."""
@@ -130,6 +131,7 @@ def test_the_logistic_ada_bregman_is_ada_nce_at_every_update(key):
         states = [step.state for _, _, step in told]
 
 
+@pytest.mark.slow
 def test_the_model_is_frozen_every_interval_and_whole(key):
     """Buffers too: the frozen network gives the energies that the network gave at the freezing, not later."""
     objective = AdaNCE(3, Langevin(0.1), 1, persistent())

@@ -63,6 +63,7 @@ def test_log_z_is_not_seen(key):
     assert abs(float(slope.constant)) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_width_is_chosen_between_two_ends_where_the_gradient_vanishes(key):
     data = MODEL.sample(key, (2000,))
     model = Mean(jnp.zeros(2), jnp.zeros(()))

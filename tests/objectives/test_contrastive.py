@@ -169,6 +169,7 @@ def test_fixed_noise_stays_what_it_was_drawn(key):
     assert abs(float(fresh[0]) - float(fresh[1])) > 1e-4
 
 
+@pytest.mark.slow
 def test_log_z_starts_at_the_truth_where_that_is_known(key):
     spins = tw.exact.sample(key, SPINS, (50,))
     params, _ = objectives.NCE().init(key, SPINS, spins)
@@ -183,6 +184,7 @@ def test_log_z_starts_at_the_truth_where_that_is_known(key):
     assert np.isfinite(evaluated(objectives.NCE(), MODEL, params, state, BATCH + 1.0, key)[0])
 
 
+@pytest.mark.slow
 def test_images_and_intervals_get_noise_of_their_own(key):
     images = jax.random.normal(key, (12, 3, 3, 1))
     energy = tw.as_energy(lambda x: jnp.sum(x**2), tw.Real((3, 3, 1)))

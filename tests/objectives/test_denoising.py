@@ -14,6 +14,7 @@ from thalweg.objectives.denoising import blurred
 LINE = tw.energies.GaussianMixture(jnp.array([0.7, 0.3]), jnp.array([[-1.0], [1.5]]), jnp.array([1.0, 0.5]))
 
 
+@pytest.mark.slow
 def test_denoising_is_explicit_on_the_noisy_density_and_a_constant():
     """Both expectations by a sum over x and z: their difference does not depend on the model."""
     sigma = 0.5

@@ -97,6 +97,7 @@ def mean_factors(key, energy, x):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("posterior", "right"), [(draw_factors, True), (mean_factors, False)])
 def test_the_check_passes_draws_of_the_posterior_and_fails_its_mean(posterior, right, key):
     kernel, start = tw.samplers.MALA(0.3), tw.samplers.from_data()
@@ -105,6 +106,7 @@ def test_the_check_passes_draws_of_the_posterior_and_fails_its_mean(posterior, r
     assert verdict.passed is right, verdict.text
 
 
+@pytest.mark.slow
 def test_with_a_closed_form_the_gradient_is_that_of_the_marginal_gaussian(key):
     batch = 1.5 * np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
     kernel, start = tw.samplers.RandomWalk(0.5), exactly(sample_factors)
@@ -121,6 +123,7 @@ def test_with_a_closed_form_the_gradient_is_that_of_the_marginal_gaussian(key):
     assert_unbiased(told, right, 0.2)
 
 
+@pytest.mark.slow
 def test_with_chains_the_gradient_of_bits_is_that_of_the_enumerated_marginal(key):
     batch = jnp.array([[1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 1], [1, 1, 0], [0, 1, 0]] * 3000, jnp.int32)
     states = MIXED.space.states(0, 8)
@@ -143,6 +146,7 @@ def test_with_chains_the_gradient_of_bits_is_that_of_the_enumerated_marginal(key
         assert np.max(np.abs(left - leaf)) < limit
 
 
+@pytest.mark.slow
 def test_real_points_with_discrete_latents_and_persistent_chains(key):
     """A mixture of two Gaussians with unequal weights, z being the bit that chooses."""
 

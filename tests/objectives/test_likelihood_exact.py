@@ -44,6 +44,7 @@ class Halfnormal(Energy):
         return 0.5 * self.scale * jnp.sum(x**2)
 
 
+@pytest.mark.slow
 def test_on_a_finite_space_everything_is_summed():
     batch = ISING.space.states(3, 6)
     loss, metrics, gradient = evaluated(ExactLikelihood(), ISING, batch)
@@ -58,6 +59,7 @@ def test_on_a_finite_space_everything_is_summed():
     assert_same(gradient, jax.tree.map(jnp.subtract, data, model), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("energy", [tw.energies.two_bumps(), CORRELATED], ids=["line", "room"])
 def test_the_grid_has_the_log_z_and_the_gradient_of_the_closed_form(energy):
     batch = energy.sample(jax.random.key(1), (300,))

@@ -112,6 +112,7 @@ class Still(Kernel):
 LADDER = tw.samplers.ParallelTempering(tw.samplers.RandomWalk(0.5), [1.0, 2.0, 5.0])
 
 
+@pytest.mark.slow
 def test_all_rungs_go_on_from_update_to_update(key):
     objective = MaximumLikelihood(LADDER, steps=2, start=tw.samplers.ReplayBuffer(50, 0.0))
     _, memory = objective.init(key, WELL, BATCH)

@@ -48,6 +48,7 @@ def expected(objective, model):
     return exact.expectation(LINE, lambda x: objective.points(key, model, x[None])[0])
 
 
+@pytest.mark.slow
 def test_explicit_is_implicit_and_a_constant():
     """``½E‖s - s_data‖² - E[½‖s‖² + tr ∇s]`` does not depend on the model: it is ½E‖s_data‖²."""
     constant = exact.expectation(LINE, lambda x: 0.5 * jnp.sum(tw.score(LINE, x) ** 2))
@@ -84,6 +85,7 @@ def test_directions_have_unit_covariance(key, law):
         np.testing.assert_allclose(jnp.sum(v**2, axis=1), 4.0, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_exact_trace_is_that_of_the_hessian(key):
     batch, model = jax.random.normal(key, (4, 2)), NETWORK
     diagonal = jax.vmap(lambda x: -jnp.diag(jax.hessian(model)(x)))(batch)
@@ -109,6 +111,7 @@ def test_the_gradient_is_that_of_the_formula(name, key):
         np.testing.assert_allclose(ours, formula, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_finite_differences_tend_to_sliced_at_second_order(key):
     batch = DATA.sample(key, (20,))
     for model in (DATA, ScoreOf(DATA)):
@@ -143,6 +146,7 @@ def test_an_energy_and_its_score_network_have_one_loss(name, key):
     np.testing.assert_allclose(ours, network, rtol=2e-2 if name == "finite difference" else 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_images_need_no_flattening(name, key):
     objective = ALL[name]
@@ -157,6 +161,7 @@ def test_images_need_no_flattening(name, key):
     )
 
 
+@pytest.mark.slow
 def test_the_fisher_divergence_is_the_rate_at_which_noise_closes_the_gap():
     """``d/dt KL(p_t‖q_t) = -½E_{p_t}‖∇log p_t - ∇log q_t‖²`` for ``X_t = X + N(0, tI)``."""
     p, q, t, h = LINE, tw.energies.Gaussian(jnp.array([0.5]), jnp.array([2.0])), 0.5, 0.05

@@ -17,6 +17,7 @@ def test_the_step_size_reaches_the_target_acceptance(key, kernel, target):
     assert type(tuned) is type(kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [tw.samplers.HMC(0.01, steps=8), tw.samplers.NUTS(0.01, max_doublings=5)])
 def test_the_mass_matrix_is_the_inverse_of_the_variances(key, kernel):
     tuned, x = tw.samplers.warm_up(kernel, STRETCHED, jnp.zeros((8, 2)), key=key, steps=600)

@@ -22,6 +22,7 @@ def share(chains):
     return float(first.mean()), float(jnp.sqrt(0.8 * 0.2 / len(first)))
 
 
+@pytest.mark.slow
 def test_mode_weights_are_wrong_by_langevin_and_right_by_annealing_and_tempering(key):
     init = jax.random.uniform(key, (2000, 2), minval=-6.0, maxval=6.0)
     plain = tw.sample(FAR, tw.samplers.Langevin(0.1), init, key=key, draws=1, burn_in=600)

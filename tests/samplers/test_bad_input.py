@@ -191,6 +191,7 @@ def test_a_proposal_of_non_finite_energy_is_rejected_and_counted_on_spins(key):
     assert chains.stats["divergences"].tolist() == [7] * 5
 
 
+@pytest.mark.slow
 def test_the_law_beside_a_cliff_is_right(key):
     """An exponential density with nothing below zero: proposals beyond the cliff are rejected, and nothing else."""
     cliff = lambda x: jnp.where(x[0] > 0, x[0], jnp.nan)

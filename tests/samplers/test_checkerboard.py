@@ -80,6 +80,7 @@ def test_a_sweep_is_gibbs_bit_for_bit(key, shape, bias):
         x[:, colour] = after[:, colour]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("energy", [torus((4, 4), 0.3, 0.1), torus((4, 4), -0.4, 0.2)], ids=["ferro", "antiferro"])
 def test_leaves_the_target_as_it_is(key, energy):
     verdict = tw.check_sampler(Checkerboard(), energy, key=key, chains=20_000, steps=5)
@@ -200,6 +201,7 @@ def test_another_temperature_compiles_nothing(key):
     assert len(traced) == once
 
 
+@pytest.mark.slow
 def test_under_tempering(key):
     kernel = tw.samplers.ParallelTempering(Checkerboard(), [1.0, 1.5])
     verdict = tw.check_sampler(kernel, torus((4, 4), 0.3, 0.1), key=key, chains=10_000, steps=4)

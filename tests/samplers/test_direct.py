@@ -21,6 +21,7 @@ def test_rejection_draws_from_the_target(key):
     assert stats.kstest(x[:, 0], law).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_none_is_refused(key):
     wide = tw.energies.Gaussian(jnp.zeros(1), 16.0)
     with pytest.raises(ValueError, match="above the bound in log; raise log_bound"):

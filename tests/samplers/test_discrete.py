@@ -74,6 +74,7 @@ def test_blocks_are_drawn_as_one():
     assert len(TARGETS["random spins"].blocks) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["random bits", "categories"])
 @pytest.mark.parametrize("kernel", ["Gibbs", "Gibbs random", "GibbsWithGradients"])
 def test_the_matrix_is_that_of_the_code(key, kernel, target):
@@ -102,6 +103,7 @@ def test_a_sweep_is_the_product_of_the_exact_block_updates(target):
     assert np.allclose(whole, tw.samplers.Gibbs().transition_matrix(energy), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_swap_rates_are_reported_and_a_tuned_ladder_evens_them_out(key):
     energy, init = TARGETS["lattice with field"], jnp.ones((200, 12), int)
     uneven = tw.samplers.ParallelTempering(tw.samplers.Gibbs(), [1.0, 1.1, 1.2, 30.0])
@@ -115,6 +117,7 @@ def test_swap_rates_are_reported_and_a_tuned_ladder_evens_them_out(key):
     assert float(even.min()) > float(rates.min())
 
 
+@pytest.mark.slow
 def test_clamped_spins_follow_the_exact_conditional(key):
     energy = TARGETS["random spins"]
     mask = jnp.arange(10) < 4
@@ -133,6 +136,7 @@ def test_clamped_spins_follow_the_exact_conditional(key):
     assert jnp.allclose(marginal, (law / law.sum()) @ (states[:, 4:] == 1), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_annealing_finds_the_ground_state(key):
     energy = TARGETS["random spins"]
     states = energy.space.states(0, 1024)

@@ -97,6 +97,7 @@ def test_the_leapfrog_is_that_of_blackjax(mass):
     np.testing.assert_allclose(ours.energy, -end.logdensity, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_trees_of_nuts_are_those_of_blackjax(key):
     """One draw from each of many exact starts: as long a way, as well accepted, as often ended by a divergence."""
     energy, size, mass = BANANA, 0.9, jnp.array([1.0, 0.4])

@@ -24,6 +24,7 @@ class Scale(tw.samplers.Proposal):
         return self.correction * jnp.sum(jnp.log(proposed) - jnp.log(x))
 
 
+@pytest.mark.slow
 def test_an_uneven_proposal_is_right_with_its_correction_and_wrong_without(key):
     right = tw.samplers.MetropolisHastings(Scale())
     verdict = tw.check_sampler(right, GAMMA, key=key, exact=exact_gamma, chains=20_000)

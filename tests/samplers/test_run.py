@@ -24,6 +24,7 @@ def test_draws_are_chains_by_draws_by_event_and_reproducible(key):
     assert not jnp.any(first.draws[0] == first.draws[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("burn_in, thin", [(0, 1), (7, 1), (3, 4)])
 def test_the_progress_bar_does_not_change_the_chain(key, burn_in, thin, monkeypatch):
     # a small block lets a short chain cross several of them
