@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 from paramax import non_trainable
 
-from thalweg.noise.densities import Reshaped, flattened, shaped, variances
+from thalweg.noise.densities import flattened, shaped, variances
 
 
 def flow(
@@ -105,4 +105,4 @@ def fit_flow(
     made, _ = fit_to_data(
         key_fit, made, flat, max_epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, show_progress=False
     )
-    return made if len(shape) == 1 else Reshaped(made, shape)
+    return shaped(made, shape)
