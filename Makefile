@@ -5,6 +5,10 @@ READY := .venv/.ready
 # compiled JAX programs are kept between test runs
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+# the many small programs of the quick tests take longer to compile than to run, so they are compiled
+# in haste; the slow tests run what the compiler makes when it takes its time, as users do
+HASTE := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
+  --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 .PHONY: help setup demo test slow lint bench peers lock
 
@@ -23,7 +27,7 @@ demo: $(READY)  ## train on the embedded digits, sample from noise, write a repo
 	$(BIN)/thalweg train digits --run-dir runs/demo --fresh
 
 test: $(READY)  ## the tests, README blocks and docstring examples
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	XLA_FLAGS="$(HASTE) $(XLA_FLAGS)" $(BIN)/python -m pytest -n 2 -m "not slow"
 
 slow: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -n 2 -m slow
