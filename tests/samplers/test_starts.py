@@ -1,8 +1,10 @@
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.samplers.starts import as_start
+from thalweg.samplers.starts import as_start, distinct
 
 SPACE = tw.Real(2)
 BATCH = jnp.arange(8.0).reshape(4, 2)
@@ -67,3 +69,13 @@ def test_bad_settings_get_one_sentence(key):
 
 def test_the_function_that_makes_a_start_is_a_start():
     assert type(as_start(tw.samplers.from_data)) is type(tw.samplers.from_data())
+
+
+def test_slots_are_different_and_every_subset_equally_likely(key):
+    drawn = np.asarray(jax.vmap(lambda k: distinct(k, 5, 3))(jax.random.split(key, 12_000)))
+    assert all(len(set(row)) == 3 for row in drawn.tolist())
+    # each of the sixty ordered choices 200 times, give or take six deviations
+    _, counts = np.unique(drawn @ np.array([25, 5, 1]), return_counts=True)
+    assert len(counts) == 60
+    assert np.all(np.abs(counts - 200) < 6 * np.sqrt(200))
+    assert sorted(np.asarray(distinct(key, 7, 7)).tolist()) == list(range(7))

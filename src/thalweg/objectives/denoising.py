@@ -13,7 +13,7 @@ from thalweg.energies.analytic import GaussianMixture
 from thalweg.energies.compose import smoothed
 from thalweg.noise.schedules import ladder_from_data
 from thalweg.objectives.score import ScoreObjective, half_square
-from thalweg.samplers.noise import normal
+from thalweg.samplers.noise import made_once, normal
 from thalweg.samplers.run import check_scalar
 from thalweg.spaces import require_gradient
 
@@ -182,7 +182,7 @@ class _ConditionalExplicit(Objective):
 def blurred(key: PRNGKeyArray, batch: Array, sigma: Array, shares: Array | None = None) -> tuple[Array, Array, Array]:
     """``x + σz``, z, and every row's σ as an array that goes with z; of several levels each row draws one."""
     key_level, key_noise = jax.random.split(key)
-    z = normal(key_noise, batch.shape, batch.dtype)
+    z = made_once(jnp.asarray(sigma) > 0, lambda: normal(key_noise, batch.shape, batch.dtype))
     shape = (batch.shape[0], *(1,) * (batch.ndim - 1))
     if jnp.ndim(sigma) == 1:
         logits = jnp.zeros(sigma.shape[0]) if shares is None else jnp.log(shares)

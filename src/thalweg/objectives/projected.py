@@ -1,5 +1,6 @@
 """Score matching along random directions: Hutchinson's, sliced, and by finite differences."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Objective, ScoreNetwork, positive
 from thalweg.objectives.score import ByParts, ImplicitScoreMatching, dots, scores, squares
+from thalweg.samplers.noise import normal
 
 _LAWS = ("gaussian", "rademacher", "sphere")
 
@@ -29,6 +31,13 @@ class Projected(ByParts):
     def directions(self, key: PRNGKeyArray, batch: Array) -> Array:
         """``(projections, *batch.shape)``."""
         return directions(key, self.law, (self.projections, *batch.shape), batch.dtype)
+
+    def over_directions(self, along: Callable[[Array], Any], key: PRNGKeyArray, batch: Array, axes: Any = 0) -> Any:
+        """``along(v)`` for every direction, under `jax.vmap`; one direction needs none, which doubles its speed."""
+        v = self.directions(key, batch)
+        if self.projections > 1:
+            return jax.vmap(along, out_axes=axes)(v)
+        return jax.vmap(lambda: along(v[0]), out_axes=axes, axis_size=1)()
 
     def expected(self, energy: Any) -> Objective:
         return ImplicitScoreMatching()
@@ -57,7 +66,7 @@ class HutchinsonScoreMatching(Projected):
             s, change = jax.jvp(lambda x: scores(model, x), (batch,), (v,))
             return s, dots(v, change)
 
-        s, curvature = jax.vmap(along, out_axes=(None, 0))(self.directions(key, batch))
+        s, curvature = self.over_directions(along, key, batch, (None, 0))
         return 0.5 * squares(s) + jnp.mean(curvature, axis=0)
 
 
@@ -92,7 +101,7 @@ class SlicedScoreMatching(Projected):
             first, second = jax.jvp(slope, (batch,), (v,))
             return -first, -second
 
-        first, second = jax.vmap(along)(self.directions(key, batch))
+        first, second = self.over_directions(along, key, batch)
         return jnp.mean(0.5 * first**2 + second, axis=0)
 
 
@@ -139,9 +148,17 @@ class FiniteDifferenceScoreMatching(Projected):
 def directions(key: PRNGKeyArray, law: str, shape: tuple[int, ...], dtype: Any = float) -> Array:
     """Random ``v`` with ``E[vvᵀ] = I``, ``shape = (projections, rows, *event)``."""
     if law == "rademacher":
-        return jax.random.rademacher(key, shape, dtype)
-    v = jax.random.normal(key, shape, dtype)
+        return _signs(key, shape).astype(dtype)
+    v = normal(key, shape, jnp.dtype(dtype))
     if law == "gaussian":
         return v
     event = tuple(range(2, len(shape)))
     return v * jnp.sqrt(np.prod(shape[2:]) / jnp.sum(v**2, axis=event, keepdims=True))
+
+
+def _signs(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    """±1 with even chances, 32 of them from a random word."""
+    count = int(np.prod(shape, dtype=np.int64))
+    words = jax.random.bits(key, (-(-count // 32), 1), np.uint32)
+    bits = (words >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
+    return 2 * bits.reshape(-1)[:count].reshape(shape).astype(np.int32) - 1

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Info, Kernel, is_concrete, positive
-from thalweg.samplers.lift import GradientState, gradient_state, norm
+from thalweg.samplers.lift import GradientState, chosen, gradient_state, norm
 from thalweg.samplers.noise import log_uniform, made_once, normal, split
 
 # a trajectory that loses more energy than this has left the path it should follow
@@ -93,9 +93,8 @@ def hamiltonian_step(
     gained = state.energy + before - new.energy - kinetic(inverse_mass, after)
     log_accept = jnp.where(jnp.isnan(gained), -jnp.inf, gained)
     accept = log_uniform(key_accept, log_accept.shape) < log_accept
-    kept = jax.tree.map(lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, state)
     acceptance = jnp.exp(jnp.minimum(log_accept, 0))
-    return kept, Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -DIVERGED)
+    return chosen(accept, new, state), Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -DIVERGED)
 
 
 def draw_momenta(key: PRNGKeyArray, x: Array, inverse_mass: Array, step_size: Array) -> Array:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from thalweg.core import Energy, Info, Kernel, State, as_energy
 from thalweg.spaces import require_gradient
@@ -68,6 +68,11 @@ class GradientState(State):
     x: Array
     energy: Array
     gradient: Array
+
+
+def chosen(chains: Bool[Array, " chains"], new: PyTree, old: PyTree) -> PyTree:
+    """``new`` for the chosen chains and ``old`` for the others, in every array of a state."""
+    return jax.tree.map(lambda a, b: jnp.where(chains.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
 
 
 def require_energy(name: str, model: Any) -> Energy:

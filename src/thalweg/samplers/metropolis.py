@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import HasLogZ, HasSampler, Info, Kernel, State, positive
-from thalweg.samplers.lift import require_energy
+from thalweg.samplers.lift import chosen, require_energy
 from thalweg.samplers.noise import log_uniform, normal
 from thalweg.spaces import require_gradient
 
@@ -158,6 +158,5 @@ def metropolis(
     # comparing with a NaN is false, so a non-finite proposal is rejected without touching its value
     log_accept = jnp.where(finite, state.energy - proposed + log_ratio, -jnp.inf)
     accept = log_uniform(key, log_accept.shape) < log_accept
-    spread = accept.reshape(-1, *[1] * (proposal.ndim - 1))
-    new = EnergyState(jnp.where(spread, proposal, state.x), jnp.where(accept, proposed, state.energy))
+    new = chosen(accept, EnergyState(proposal, proposed), state)
     return new, Info(acceptance=jnp.exp(jnp.minimum(log_accept, 0)), divergent=~finite)

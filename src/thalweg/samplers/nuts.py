@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Info, Kernel, positive
 from thalweg.samplers.hamiltonian import DIVERGED, as_inverse, draw_momenta, kinetic, mass_matrix, velocities
-from thalweg.samplers.lift import GradientState, gradient_state, norm
+from thalweg.samplers.lift import GradientState, chosen, gradient_state, norm
 from thalweg.samplers.noise import fold_in, log_uniform, split
 
 
@@ -45,6 +45,10 @@ class NUTS(Kernel):
     mass_matrix: Array = eqx.field(converter=mass_matrix, default=1.0)
     max_doublings: int = eqx.field(static=True, default=10)
 
+    def __check_init__(self):
+        if self.max_doublings < 1:
+            raise ValueError(f"expected max_doublings >= 1, got {self.max_doublings}; 10 allows 1024 steps a draw")
+
     def init(self, energy: Any, x: Array) -> GradientState:
         return jax.vmap(lambda point: gradient_state("NUTS", energy, point))(x)
 
@@ -52,7 +56,8 @@ class NUTS(Kernel):
         inverse = as_inverse(self.mass_matrix, state.x[0])
         key_momenta, key_leaves, key_trees = split(key, 3)
         momenta = draw_momenta(key_momenta, state.x, inverse, self.step_size)
-        around = _Around(energy, self.step_size, inverse, state, momenta, key_leaves, self.max_doublings)
+        began = state.energy + kinetic(inverse, momenta)
+        around = _Around(energy, self.step_size, inverse, began, key_leaves, self.max_doublings)
         here = _End(state.x, momenta, state.gradient)
         chains = state.x.shape[0]
         tree = _Tree(
@@ -116,17 +121,13 @@ class _Around(NamedTuple):
     energy: Any
     step_size: Array
     inverse: Array
-    start: GradientState
-    momenta: Array
+    began: Array  # H at the start
     key: PRNGKeyArray
     doublings: int
 
     def turned(self, first: Array, last: Array, summed: Array) -> Array:
         between = velocities(self.inverse, summed - (first + last) / 2)
         return (jnp.sum(first * between, axis=1) <= 0) | (jnp.sum(last * between, axis=1) <= 0)
-
-    def total(self, energies: Array, momenta: Array) -> Array:
-        return energies + kinetic(self.inverse, momenta)
 
 
 def _doubled(key: PRNGKeyArray, around: _Around, tree: _Tree) -> _Tree:
@@ -138,11 +139,11 @@ def _doubled(key: PRNGKeyArray, around: _Around, tree: _Tree) -> _Tree:
     take = whole & (log_merge < half.log_weight - tree.log_weight)
     to_right, to_left = whole & forward, whole & ~forward
     summed = tree.summed + half.summed
-    left, right = _where(to_left, half.end, tree.left), _where(to_right, half.end, tree.right)
+    left, right = chosen(to_left, half.end, tree.left), chosen(to_right, half.end, tree.right)
     return _Tree(
         left=left,
         right=right,
-        chosen=_where(take, half.chosen, tree.chosen),
+        chosen=chosen(take, half.chosen, tree.chosen),
         log_weight=jnp.logaddexp(tree.log_weight, half.log_weight),
         summed=summed,
         going=whole & ~around.turned(left.momenta, right.momenta, summed),
@@ -159,7 +160,7 @@ def _grown(around: _Around, tree: _Tree, forward: Array) -> _Half:
     length = 1 << tree.depth
     nothing = jnp.zeros((around.doublings, *tree.summed.shape), tree.summed.dtype)
     start = _Half(
-        end=_where(forward, tree.right, tree.left),
+        end=chosen(forward, tree.right, tree.left),
         chosen=tree.chosen,
         log_weight=jnp.full_like(tree.log_weight, -jnp.inf),
         summed=jnp.zeros_like(tree.summed),
@@ -178,7 +179,7 @@ def _grown(around: _Around, tree: _Tree, forward: Array) -> _Half:
 
 def _stepped(around: _Around, half: _Half, signed: Array, leaf: Array) -> _Half:
     end, energies = _leapfrog(around, half.end, signed)
-    gained = around.total(around.start.energy, around.momenta) - around.total(energies, end.momenta)
+    gained = around.began - energies - kinetic(around.inverse, end.momenta)
     gained = jnp.where(jnp.isnan(gained), -jnp.inf, gained)
     log_weight = jnp.logaddexp(half.log_weight, gained)
     take = log_uniform(fold_in(around.key, leaf), gained.shape) < gained - log_weight
@@ -187,7 +188,7 @@ def _stepped(around: _Around, half: _Half, signed: Array, leaf: Array) -> _Half:
     kept_momenta, kept_sums, turned = _looked_back(around, half, end.momenta, summed)
     return _Half(
         end=end,
-        chosen=_where(take, GradientState(end.x, energies, end.gradient), half.chosen),
+        chosen=chosen(take, GradientState(end.x, energies, end.gradient), half.chosen),
         log_weight=log_weight,
         summed=summed,
         kept_momenta=kept_momenta,
@@ -229,8 +230,3 @@ def _looked_back(around: _Around, half: _Half, momenta: Array, summed: Array) ->
         return turned | around.turned(first, momenta, summed - before + first)
 
     return kept_momenta, kept_sums, lax.fori_loop(0, ended, look, jnp.zeros_like(half.going))
-
-
-def _where(chains: Array, new: Any, old: Any) -> Any:
-    """``new`` for the chosen chains."""
-    return jax.tree.map(lambda a, b: jnp.where(chains.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)

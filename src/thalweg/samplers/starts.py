@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import Kernel, Space, State
+from thalweg.samplers.lift import chosen
 from thalweg.spaces import Real
 
 
@@ -167,16 +168,26 @@ class ReplayBuffer(Start):
         slots = distinct(key_slots, self.size, count)
         fresh = _draw(self.noise, key_fresh, space, count)
         restart = jax.random.bernoulli(key_restart, self.rejuvenation, (count,))
-        stored = memory[slots]
-        return Begun(jnp.where(restart.reshape(-1, *[1] * (stored.ndim - 1)), fresh, stored), slots)
+        return Begun(chosen(restart, fresh, memory[slots]), slots)
 
     def finish(self, memory, ticket, x):
         return memory.at[ticket].set(x, unique_indices=True)
 
 
 def distinct(key: PRNGKeyArray, size: int, count: int) -> Array:
-    """``count`` different numbers below ``size``, each subset equally likely."""
-    return jax.random.choice(key, size, (count,), replace=False)
+    """``count`` different numbers below ``size``, each subset equally likely.
+
+    The first ``count`` exchanges of a shuffle (Fisher and Yates): sorting a buffer of 10 000, as a whole shuffle does,
+    takes longer than a step of a small network.
+    """
+    places = jnp.arange(count)
+    others = jax.random.randint(key, (count,), places, size)
+
+    def exchange(place, order):
+        here, there = order[place], order[others[place]]
+        return order.at[place].set(there).at[others[place]].set(here)
+
+    return jax.lax.fori_loop(0, count, exchange, jnp.arange(size))[:count]
 
 
 def point_space(model: Any, batch: Array) -> Space:
