@@ -1,7 +1,22 @@
 """Evaluation: checks of samplers, and scores of what a model draws."""
 
 from thalweg.evaluate.check import check_sampler
+from thalweg.evaluate.classifier import DigitNetwork, digit_network
 from thalweg.evaluate.gradients import check_objective
 from thalweg.evaluate.images import class_scores
+from thalweg.evaluate.inception import InceptionNetwork
+from thalweg.evaluate.scores import FeatureNetwork, InceptionScore, frechet_distance, image_scores, inception_score
 
-__all__ = ["check_objective", "check_sampler", "class_scores"]
+__all__ = [
+    "DigitNetwork",
+    "FeatureNetwork",
+    "InceptionNetwork",
+    "InceptionScore",
+    "check_objective",
+    "check_sampler",
+    "class_scores",
+    "digit_network",
+    "frechet_distance",
+    "image_scores",
+    "inception_score",
+]
