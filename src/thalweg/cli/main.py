@@ -153,8 +153,22 @@ def reproduce(
     ] = None,
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where figure and numbers go.")] = Path("reproduced"),
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other random numbers.")] = 0,
+    scale: Annotated[
+        str | None, typer.Option(metavar="SCALE", help="Of a thesis experiment: smoke, small (the default) or thesis.")
+    ] = None,
+    images: Annotated[
+        str | None, typer.Option("--data", metavar="SET", help="Of a thesis experiment on images: another data set.")
+    ] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Training updates, where the experiment trains.")] = None,
 ) -> None:
-    """Run an experiment of the source documents again: NAME.png and NAME.json are its figure and its numbers."""
+    """Run an experiment of the source documents again: NAME.png and NAME.json are its figure and its numbers.
+
+    \b
+    Examples:
+      thalweg reproduce mala-banana
+      thalweg reproduce thesis-table-5-2 --scale small
+      thalweg reproduce thesis-table-5-2 --scale thesis --data mnist --updates 20
+    """
     from thalweg.experiments import EXPERIMENTS
 
     if name is None:
@@ -166,9 +180,14 @@ def reproduce(
         raise ValueError(f"{name}: expected an experiment ({known}), got none; {did_you_mean(name, EXPERIMENTS)}")
     with working("starting"):
         import jax
-    numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True)
+    given = {"scale": scale, "data": images, "updates": updates}
+    options = {option: value for option, value in given.items() if value is not None}
+    numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True, **options)
     if "table" in numbers:
         _table(numbers["table"]["columns"], numbers["table"]["rows"])
+    for said in ("network", "verdict"):
+        if said in numbers:
+            typer.echo(f"{said}: {numbers[said]}")
     for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
         typer.echo(f"{'numbers' if path.suffix == '.json' else 'figure'}: {path}")
 
@@ -198,6 +217,28 @@ def data_get(
         known = [source.name for source in CATALOGUE.values() if source.files]
         raise ValueError(f"{name}: expected a data set ({', '.join(known)}), got none; {did_you_mean(name, known)}")
     typer.echo(f"{name}: {download(name, progress=True)}")
+
+
+@data.command("classifier")
+def data_classifier(
+    name: Annotated[str, typer.Argument(help="A labelled image set, such as digits or mnist, or a path to one.")],
+    seed: Annotated[int, typer.Option(min=0, help="Another number gives another classifier.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Updates of 128 images; by default enough for a good one.")
+    ] = None,
+) -> None:
+    """Train the classifier by which samples of an image set are scored, and say how good it is.
+
+    Its weights are kept: asked again, it is only read. On two cores it takes some seconds for digits and some minutes
+    for mnist.
+    """
+    with working("starting"):
+        import jax
+
+        from thalweg.evaluate import digit_network
+    network = digit_network(name, key=jax.random.key(seed), steps=steps, progress=True)
+    typer.echo(network.name)
+    typer.echo(f"weights: {network.path}")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -20,10 +20,12 @@ Table = Mapping[str, Callable[..., Any]]
 ENERGIES: Table = {"ConvNet": energies.ConvNet, "MLP": energies.MLP, "ResNet": energies.ResNet}
 OBJECTIVES: Table = {
     "AdaNCE": objectives.AdaNCE,
+    "AdversarialNCE": objectives.AdversarialNCE,
     "ConditionalNCE": objectives.ConditionalNCE,
     "DenoisingScoreMatching": objectives.DenoisingScoreMatching,
     "ExactLikelihood": objectives.ExactLikelihood,
     "FiniteDifferenceScoreMatching": objectives.FiniteDifferenceScoreMatching,
+    "FlowNCE": objectives.FlowNCE,
     "HutchinsonScoreMatching": objectives.HutchinsonScoreMatching,
     "ImplicitScoreMatching": objectives.ImplicitScoreMatching,
     "MaximumLikelihood": objectives.MaximumLikelihood,

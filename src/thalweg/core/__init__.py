@@ -33,6 +33,7 @@ from thalweg.core.doors import (
     positive,
     score,
 )
+from thalweg.core.parts import trainable_part, whole
 
 __all__ = [
     "ConditionalKernel",
@@ -64,4 +65,6 @@ __all__ = [
     "positive",
     "refresh",
     "score",
+    "trainable_part",
+    "whole",
 ]

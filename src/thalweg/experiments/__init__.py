@@ -1,11 +1,12 @@
 """Experiments of the source documents, run anew: each leaves a figure and its numbers.
 
 An experiment is a function ``(key, progress) -> (figure, numbers)`` in a file of this folder, and a row in
-`EXPERIMENTS`; one that leaves more, such as an animation, returns a third: endings of file names to bytes. The table
-names functions instead of importing them, so that listing it costs nothing.
+`EXPERIMENTS`; one that leaves more, such as an animation, returns a third: endings of file names to bytes. What else it
+takes are options with defaults. The table names functions instead of importing them, so that listing it costs nothing.
 """
 
 import importlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,8 +25,10 @@ class Experiment(NamedTuple):
     source: str
     function: str
 
-    def run(self, key: "PRNGKeyArray", folder: str | Path, progress: bool = False) -> dict[str, Any]:
+    def run(self, key: "PRNGKeyArray", folder: str | Path, progress: bool = False, **options: Any) -> dict[str, Any]:
         """Do it: leaves ``<folder>/<name>.png`` and ``<folder>/<name>.json`` and returns the numbers.
+
+        ``options`` are those of its function; one that it does not take is refused.
 
         >>> import jax, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +38,14 @@ class Experiment(NamedTuple):
         """
         module, _, name = self.function.partition(":")
         function: Callable[..., tuple[Any, ...]] = getattr(importlib.import_module(module), name)
-        figure, numbers, *files = function(key, progress)
+        taken = [each for each in inspect.signature(function).parameters if each not in ("key", "progress")]
+        unknown = [each for each in options if each not in taken]
+        if unknown:
+            raise ValueError(
+                f"{self.name}: expected options among {', '.join(taken) or 'none at all'}, got {', '.join(unknown)}; "
+                "leave the others out"
+            )
+        figure, numbers, *files = function(key, progress, **options)
         save(folder, self.name, figure, numbers, *files)
         return numbers
 
@@ -130,6 +140,36 @@ EXPERIMENTS: dict[str, Experiment] = {
         "the same on MNIST at 28×28; it takes long without an accelerator",
         "after Song and Ermon (2019, 2020)",
         "thalweg.experiments.ncsn:ncsn_mnist",
+    ),
+    "thesis-table-5-2": Experiment(
+        "thesis-table-5-2",
+        "inception score and Fréchet distance over the interval of AdaNCE, three seeds, with sample grids",
+        "thesis, Table 5.2 and Figures 5.3-5.5",
+        "thalweg.experiments.thesis:table_5_2",
+    ),
+    "thesis-figure-3-1": Experiment(
+        "thesis-figure-3-1",
+        "long-run samples over the rejuvenation of the buffer: energies and classes",
+        "thesis, Figure 3.1",
+        "thalweg.experiments.thesis:figure_3_1",
+    ),
+    "thesis-figure-3-2": Experiment(
+        "thesis-figure-3-2",
+        "the gradient along the chains over training, without spectral normalisation",
+        "thesis, Figure 3.2",
+        "thalweg.experiments.thesis:figure_3_2",
+    ),
+    "thesis-figure-3-3": Experiment(
+        "thesis-figure-3-3",
+        "the gradient along the chains over training, with spectral normalisation",
+        "thesis, Figure 3.3",
+        "thalweg.experiments.thesis:figure_3_3",
+    ),
+    "thesis-table-3-1": Experiment(
+        "thesis-table-3-1",
+        "conditional, adversarial, flow and self-adapting NCE on one task, over its dimension",
+        "thesis, Table 3.1",
+        "thalweg.experiments.thesis_methods:table_3_1",
     ),
 }
 

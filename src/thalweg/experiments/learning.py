@@ -20,14 +20,20 @@ from thalweg.energies import MLP, Banana, GaussianMixture, NoiseConditionalMLP, 
 from thalweg.experiments.fields import learn
 from thalweg.noise import geometric_ladder
 from thalweg.objectives import (
+    NCE,
+    AdaNCE,
+    AdversarialNCE,
+    ConditionalNCE,
     DenoisingScoreMatching,
     ExactLikelihood,
     ExplicitScoreMatching,
     FiniteDifferenceScoreMatching,
+    FlowNCE,
     HutchinsonScoreMatching,
     ImplicitScoreMatching,
     MaximumLikelihood,
     NoiseConditionalScoreMatching,
+    RankNCE,
     RegularisedScoreMatching,
     SlicedScoreMatching,
 )
@@ -98,6 +104,13 @@ METHODS: dict[str, Method] = {
     "finite difference": Method(lambda target: FiniteDifferenceScoreMatching()),
     "denoising": Method(lambda target: DenoisingScoreMatching(0.1)),
     "noise-conditional": Method(lambda target: NoiseConditionalScoreMatching(geometric_ladder(8.0, 0.1, 8)), True),
+    "NCE, fitted Gaussian": Method(lambda target: NCE(nu=0.5)),
+    "rank NCE": Method(lambda target: RankNCE(candidates=5)),
+    "conditional NCE": Method(lambda target: ConditionalNCE()),
+    "adversarial NCE": Method(lambda target: AdversarialNCE()),
+    "flow NCE": Method(lambda target: FlowNCE(warm_start=300)),
+    "AdaNCE, interval 1": Method(lambda target: AdaNCE(1, MALA(0.15), steps=10, start=persistent())),
+    "AdaNCE, interval 5": Method(lambda target: AdaNCE(5, MALA(0.15), steps=10, start=persistent())),
 }
 # on modes with nothing between them: the first three see the weights, the others cannot
 SEPARATED: dict[str, Method] = {

@@ -5,6 +5,7 @@ from thalweg.noise.densities import KernelDensity, Marginals, Reshaped, Uniform,
 from thalweg.noise.discrete import IndependentBernoulli, IndependentCategorical, fit_independent
 from thalweg.noise.flows import fit_flow, flow
 from thalweg.noise.mixture import fit_mixture
+from thalweg.noise.neural import NeuralSampler
 from thalweg.noise.schedules import annealed_step, geometric_ladder, ladder_from_data
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Jitter",
     "KernelDensity",
     "Marginals",
+    "NeuralSampler",
     "Regardless",
     "Reshaped",
     "Uniform",

@@ -1,6 +1,7 @@
 """Training objectives."""
 
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE
+from thalweg.objectives.adversarial import AdversarialNCE, FlowNCE
 from thalweg.objectives.bregman import (
     BregmanRatio,
     Custom,
@@ -27,6 +28,7 @@ __all__ = [
     "NCE",
     "AdaBregman",
     "AdaNCE",
+    "AdversarialNCE",
     "BregmanRatio",
     "ConditionalNCE",
     "Custom",
@@ -34,6 +36,7 @@ __all__ = [
     "ExactLikelihood",
     "ExplicitScoreMatching",
     "FiniteDifferenceScoreMatching",
+    "FlowNCE",
     "HutchinsonScoreMatching",
     "ImplicitScoreMatching",
     "ItakuraSaito",

@@ -5,6 +5,7 @@ r"""Noise-contrastive estimation: the model learns to tell data from noise of kn
 
 import abc
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -75,25 +76,39 @@ class NoiseContrast(Objective):
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: LogZ, state: Carried, batch: Array) -> tuple[Array, Step]:
         noise = self.noise if state.fitted is None else state.fitted
-        rows, count = batch.shape[0], self._count(batch)
+        count = self._count(batch)
         if state.points is None or state.log_probs is None:
             y, log_noise = drawn(key, noise, count, batch)
         else:
             chosen = distinct(key, len(state.points), count)
             y, log_noise = state.points[chosen], state.log_probs[chosen]
         log_probs = jnp.concatenate([jax.vmap(noise.log_prob)(batch), log_noise])
-        log_ratios = log_densities(as_energy(energy), batch, y) - params.log_z - log_probs
-        weighted = log_ratios + math.log(self.nu)
-        data, other = self.terms(weighted[:rows], weighted[rows:])
-        loss = jnp.mean(data) + jnp.mean(other) / self.nu
-        right = self.nu * jnp.mean(weighted[:rows] > 0) + jnp.mean(weighted[rows:] < 0)
-        told = {"log_z": params.log_z, "accuracy": right / (1 + self.nu)} | told_of_ratios(log_ratios, log_probs, rows)
-        told["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, other])))
+        loss, told = contrast(self.terms, self.nu, as_energy(energy), params.log_z, batch, y, log_probs)
         return loss, Step(state, told)
 
     def _count(self, batch: Array) -> int:
         """Noise points to a batch."""
         return max(1, round(batch.shape[0] / self.nu))
+
+
+def contrast(
+    terms: Callable[[Array, Array], tuple[Array, Array]],
+    nu: float,
+    energy: Energy,
+    log_z: Array,
+    batch: Array,
+    y: Array,
+    log_probs: Array,
+) -> tuple[Array, dict[str, Array]]:
+    """The loss against noise points ``y``, and the metrics of `NCE`; ``log_probs`` are the noise's, of data and y."""
+    rows = batch.shape[0]
+    log_ratios = log_densities(energy, batch, y) - log_z - log_probs
+    weighted = log_ratios + math.log(nu)
+    data, noise = terms(weighted[:rows], weighted[rows:])
+    right = nu * jnp.mean(weighted[:rows] > 0) + jnp.mean(weighted[rows:] < 0)
+    told = {"log_z": log_z, "accuracy": right / (1 + nu)} | told_of_ratios(log_ratios, log_probs, rows)
+    told["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, noise])))
+    return jnp.mean(data) + jnp.mean(noise) / nu, told
 
 
 class NCE(NoiseContrast):
@@ -130,7 +145,12 @@ class NCE(NoiseContrast):
         self.noise, self.nu, self.fixed = noise, nu, fixed
 
     def terms(self, data: Float[Array, " rows"], noise: Float[Array, " draws"]) -> tuple[Array, Array]:
-        return jax.nn.softplus(-data), jax.nn.softplus(noise)
+        return logistic(data, noise)
+
+
+def logistic(data: Array, noise: Array) -> tuple[Array, Array]:
+    """What is lost by taking data for noise and noise for data, from ``log νg``."""
+    return jax.nn.softplus(-data), jax.nn.softplus(noise)
 
 
 class RankNCE(Objective):

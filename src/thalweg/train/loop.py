@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import paramax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, ScoreNetwork, as_model, refresh
+from thalweg.core import Objective, ScoreNetwork, as_model, refresh, trainable_part, whole
 from thalweg.data import check_array
 from thalweg.spaces import Discrete
 from thalweg.train.callbacks import Callback
@@ -170,21 +169,11 @@ def begin(model, batch, objective, optimizer, ema, key) -> _Training:
     return jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, training)
 
 
-def trainable_part(tree: PyTree) -> tuple[PyTree, PyTree]:
-    """``tree`` split in what is trained (floating-point arrays outside ``paramax.NonTrainable``) and the rest."""
-    return eqx.partition(tree, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, paramax.NonTrainable))
-
-
-def _whole(trainable: PyTree, rest: PyTree) -> PyTree:
-    """`trainable_part` undone."""
-    return eqx.combine(trainable, rest, is_leaf=lambda node: isinstance(node, paramax.NonTrainable))
-
-
 def averaged_model(training: _Training) -> Any:
     """The model with its averaged weights and its newest buffers; the model itself where nothing is averaged."""
     if training.average is None:
         return training.energy
-    return _whole(training.average, trainable_part(training.energy)[1])
+    return whole(training.average, trainable_part(training.energy)[1])
 
 
 @eqx.filter_jit(donate="all-except-first")
@@ -193,13 +182,13 @@ def update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
     trainable, fixed = trainable_part((training.energy, training.params))
 
     def loss(trainable):
-        energy, params = _whole(trainable, fixed)
+        energy, params = whole(trainable, fixed)
         return objective.loss(jax.random.fold_in(key, step + 1), energy, params, training.state, batch)
 
     (value, told), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(trainable)
     change, optimizer_state = optimizer.update(gradient, training.optimizer, trainable)
     trainable = eqx.apply_updates(trainable, change)
-    energy, params = _whole(trainable, fixed)
+    energy, params = whole(trainable, fixed)
     energy = refresh(energy)
     average = None
     if training.average is not None:

@@ -1,0 +1,358 @@
+"""The thesis's image experiments: scores over the interval of AdaNCE, chains over the rejuvenation, and the signal v.
+
+Every experiment runs at three scales: ``smoke`` sees that it runs, ``small`` takes minutes on the embedded digits,
+``thesis`` has the thesis's own settings and wants an accelerator.
+"""
+
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import PRNGKeyArray
+from matplotlib.figure import Figure
+
+from thalweg.data import Dataset, load
+from thalweg.energies import ConvNet
+from thalweg.evaluate import DigitNetwork, InceptionNetwork, class_scores, digit_network, image_scores
+from thalweg.objectives import AdaNCE
+from thalweg.report.figures import LIGHT, canvas, legend, panel
+from thalweg.report.points import draw_mosaic
+from thalweg.samplers import Langevin, ReplayBuffer, sample, uniform_noise
+from thalweg.train import Run, fit
+
+# Table 5.2: CIFAR-10, model C
+PUBLISHED = {
+    1: {"inception_score": 4.03, "frechet_distance": 147.82},
+    5: {"inception_score": 3.74, "frechet_distance": 157.17},
+    10: {"inception_score": 3.57, "frechet_distance": 165.42},
+    20: {"inception_score": 3.45, "frechet_distance": 214.12},
+    50: {"inception_score": 2.61, "frechet_distance": 310.54},
+}
+INTERVALS = tuple(PUBLISHED)
+SHARES = (0.0, 0.1, 0.25, 0.5, 1.0)
+_SIDE = 6  # images a side of a grid
+_ROLLING = 20
+_NOISE = uniform_noise(-1.0, 1.0)
+_COLOURS = (LIGHT.data, LIGHT.samples, LIGHT.held_out, LIGHT.extra, LIGHT.muted)
+
+
+class Scale(NamedTuple):
+    """How large an experiment is; the Langevin chains are those of the thesis, shorter where it is small."""
+
+    data: str
+    preset: str
+    updates: int
+    batch: int
+    steps: int
+    buffer: int
+    rate: float
+    samples: int
+    seeds: int
+    intervals: tuple[int, ...] = INTERVALS
+    shares: tuple[float, ...] = SHARES
+    width: float = 1.0
+    long: int = 10  # a long run has so many times the steps of training
+
+
+SCALES = {
+    "smoke": Scale("digits", "digits", 4, 32, 5, 64, 1e-3, 64, 2, (1, 5), (0.0, 0.25, 1.0), 0.25, 2),
+    "small": Scale("digits", "digits", 1000, 64, 30, 2000, 1e-3, 1000, 3, width=0.5),
+    # the thesis does not say how many updates were made in its one or two GPU-days
+    "thesis": Scale("cifar10", "C", 100_000, 128, 100, 10_000, 1e-4, 10_000, 3),
+}
+_PRESETS = {"mnist": "A", "cifar10": "C", "digits": "digits"}
+
+
+def table_5_2(
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    data: str | None = None,
+    updates: int | None = None,
+) -> tuple[Figure, dict[str, Any]]:
+    """Inception score and Fréchet distance over the interval 𝒦 of AdaNCE: mean ± standard error over seeds, with the
+    thesis's numbers beside them, and a grid of samples for every 𝒦 (its Table 5.2 and Figures 5.3-5.5).
+
+    >>> from thalweg.experiments.thesis import table_5_2
+    >>> figure, numbers = table_5_2(jax.random.key(0), scale="smoke")  # doctest: +SKIP
+    """
+    settings, dataset = _settings(scale, data, updates)
+    network = _network(settings)
+    real = dataset.x_test if dataset.x_test is not None else dataset.x_train
+    begun, rows, grids = time.perf_counter(), [], {}
+    for interval in settings.intervals:
+        scores = []
+        for seed in range(settings.seeds):
+            seed_key = jax.random.fold_in(key, seed)
+            run = _train(seed_key, dataset.x_train, settings, interval=interval, progress=progress)
+            drawn = _samples(seed_key, run, settings, settings.steps)
+            scores.append(image_scores(drawn, real[: settings.samples], network))
+            grids.setdefault(interval, drawn[: _SIDE**2])
+        rows.append(_scored(interval, scores))
+    numbers = {
+        "scale": scale,
+        "settings": settings._asdict(),
+        "network": network.name,
+        "seconds": round(time.perf_counter() - begun, 1),
+        "rows": rows,
+        "verdict": _verdict(rows),
+        "table": _table_of_scores(rows),
+    }
+    return _grids({f"interval {interval}": images for interval, images in grids.items()}), numbers
+
+
+def figure_3_1(
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    data: str | None = None,
+    updates: int | None = None,
+) -> tuple[Figure, dict[str, Any]]:
+    """Long-run samples over the rejuvenation R of the replay buffer: where chains from the buffer are after ten times
+    the steps of training, how far the energies of images and of noise lie apart, and which classes are covered (the
+    thesis's Figure 3.1: R = 0 learns a constant energy, R = 100 % collapses).
+
+    >>> figure, numbers = figure_3_1(jax.random.key(0), scale="smoke")  # doctest: +SKIP
+    """
+    settings, dataset = _settings(scale, data, updates)
+    rows, grids = [], {}
+    for share in settings.shares:
+        run = _train(key, dataset.x_train, settings, rejuvenation=share, progress=progress)
+        drawn = _samples(key, run, settings, settings.long * settings.steps)
+        energies = {
+            "data": np.asarray(jax.vmap(run.energy)(jnp.asarray(dataset.x_train[: settings.samples]))),
+            "samples": np.asarray(jax.vmap(run.energy)(jnp.asarray(drawn))),
+            "noise": np.asarray(jax.vmap(run.energy)(_NOISE(key, drawn.shape))),
+        }
+        classes = class_scores(drawn, dataset)
+        rows.append(
+            {
+                "rejuvenation": share,
+                "energy_spread_data": float(np.std(energies["data"])),
+                "energy_noise_above_data": float(np.mean(energies["noise"]) - np.mean(energies["data"])),
+                "energy_samples_above_data": float(np.mean(energies["samples"]) - np.mean(energies["data"])),
+                "pixel_deviation": float(np.mean(np.std(drawn, axis=0))),
+                "classes_covered": classes["classes_covered"],
+                "mean_top_probability": classes["mean_top_probability"],
+            }
+        )
+        grids[f"R = {share:.0%}"] = drawn[: _SIDE**2]
+    columns = ["R", "energy: noise - data", "samples - data", "spread of data", "classes", "sure to"]
+    table = [
+        [
+            f"{row['rejuvenation']:.0%}",
+            f"{row['energy_noise_above_data']:.3f}",
+            f"{row['energy_samples_above_data']:.3f}",
+            f"{row['energy_spread_data']:.3f}",
+            str(row["classes_covered"]),
+            f"{row['mean_top_probability']:.2f}",
+        ]
+        for row in rows
+    ]
+    numbers = {
+        "scale": scale,
+        "settings": settings._asdict(),
+        "rows": rows,
+        "table": {"columns": columns, "rows": table},
+    }
+    return _grids(grids), numbers
+
+
+def figure_3_2(
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    data: str | None = None,
+    updates: int | None = None,
+) -> tuple[Figure, dict[str, Any]]:
+    """The signal of instability v, the mean of ‖∇E‖₂ along the chains, over training without spectral normalisation,
+    for every rejuvenation R (the thesis's Figure 3.2).
+
+    >>> figure, numbers = figure_3_2(jax.random.key(0), scale="smoke")  # doctest: +SKIP
+    """
+    return _signals(key, progress, scale, data, updates, spectral_norm=False, shares=None)
+
+
+def figure_3_3(
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    data: str | None = None,
+    updates: int | None = None,
+) -> tuple[Figure, dict[str, Any]]:
+    """The same with spectral normalisation, at R = 50 % and 100 % (the thesis's Figure 3.3).
+
+    >>> figure, numbers = figure_3_3(jax.random.key(0), scale="smoke")  # doctest: +SKIP
+    """
+    return _signals(key, progress, scale, data, updates, spectral_norm=True, shares=(0.5, 1.0))
+
+
+def _settings(scale: str, data: str | None, updates: int | None) -> tuple[Scale, Dataset]:
+    if scale not in SCALES:
+        raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}; small takes minutes")
+    settings = SCALES[scale]
+    if data is not None:
+        settings = settings._replace(data=data, preset=_PRESETS.get(data, "C"))
+    if updates is not None:
+        if updates < 1:
+            raise ValueError(f"expected updates >= 1, got {updates}; leave it out for those of the scale")
+        settings = settings._replace(updates=updates)
+    return settings, load(settings.data)
+
+
+def _network(settings: Scale) -> DigitNetwork | InceptionNetwork:
+    """Digits are judged by a classifier of digits, always the same one; other images by Inception."""
+    if settings.data in ("digits", "mnist"):
+        return digit_network(settings.data, key=jax.random.key(0), progress=True)
+    return InceptionNetwork()
+
+
+def _train(
+    key: PRNGKeyArray,
+    x: np.ndarray,
+    settings: Scale,
+    *,
+    interval: int = 1,
+    rejuvenation: float = 0.25,
+    spectral_norm: bool = True,
+    progress: bool = False,
+) -> Run:
+    key_network, key_fit = jax.random.split(key)
+    energy = ConvNet(settings.preset, settings.width, spectral_norm, key=key_network)
+    start = ReplayBuffer(settings.buffer, rejuvenation, _NOISE)
+    objective = AdaNCE(interval, _kernel(), steps=settings.steps, start=start)
+    options = {"steps": settings.updates, "batch_size": settings.batch, "progress": progress}
+    return fit(energy, x, objective, optimizer=_optimizer(settings.rate), key=key_fit, **options)
+
+
+@functools.cache
+def _optimizer(rate: float) -> optax.GradientTransformation:
+    """One object for all runs, which are then compiled once."""
+    return optax.adam(rate, b1=0.0, b2=0.999)
+
+
+def _kernel() -> Langevin:
+    """A gradient coefficient of 1, noise of 0.005."""
+    return Langevin(2.0, 0.005)
+
+
+def _samples(key: PRNGKeyArray, run: Run, settings: Scale, steps: int) -> np.ndarray:
+    """Chains that begin in the buffer, ``steps`` steps on."""
+    init = run.state.memory[: settings.samples]
+    return np.asarray(sample(run.energy, _kernel(), init, key=key, draws=1, burn_in=steps - 1).draws[:, 0])
+
+
+def _scored(interval: int, scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The mean over seeds and its standard error, beside what was published."""
+    row: dict[str, Any] = {"interval": interval, "seeds": len(scores)}
+    for name in ("inception_score", "frechet_distance"):
+        values = np.array([score[name] for score in scores])
+        row[name] = float(values.mean())
+        row[f"{name}_error"] = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+        row[f"{name}_published"] = PUBLISHED[interval][name] if interval in PUBLISHED else None
+    return row
+
+
+def _verdict(rows: Sequence[dict[str, Any]]) -> str:
+    """Whether scores get worse with the interval, as they do in the thesis."""
+    first, last = rows[0], rows[-1]
+    said = []
+    for name, better in (("inception_score", 1), ("frechet_distance", -1)):
+        change = better * (first[name] - last[name])
+        error = np.hypot(first[f"{name}_error"] or 0.0, last[f"{name}_error"] or 0.0)
+        words = "agrees" if change > 2 * error else "disagrees" if change < -2 * error else "undecided"
+        said.append(
+            f"{name.replace('_', ' ')} {first[name]:.2f} at interval {first['interval']} and {last[name]:.2f} at "
+            f"{last['interval']} (standard error of the difference {error:.2f}): {words} with the thesis, where longer "
+            "intervals are worse"
+        )
+    return "; ".join(said)
+
+
+def _table_of_scores(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def told(row, name):
+        error = row[f"{name}_error"]
+        return f"{row[name]:.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+    columns = ["interval", "IS", "Fréchet distance", "thesis: IS (CIFAR-10)", "thesis: FID (CIFAR-10)"]
+    made = [
+        [
+            str(row["interval"]),
+            told(row, "inception_score"),
+            told(row, "frechet_distance"),
+            str(row["inception_score_published"]),
+            str(row["frechet_distance_published"]),
+        ]
+        for row in rows
+    ]
+    return {"columns": columns, "rows": made}
+
+
+def _signals(
+    key: PRNGKeyArray,
+    progress: bool,
+    scale: str,
+    data: str | None,
+    updates: int | None,
+    spectral_norm: bool,
+    shares: tuple[float, ...] | None,
+) -> tuple[Figure, dict[str, Any]]:
+    settings, dataset = _settings(scale, data, updates)
+    shares = settings.shares if shares is None else shares
+    figure = canvas(7.5, 4.5)
+    with_norm = "with" if spectral_norm else "without"
+    title = f"Gradient along the chains, {with_norm} spectral normalisation"
+    axes = panel(figure, figure.add_gridspec(1, 1)[0], title=title, x="update", y="v, mean of ‖∇E‖₂")
+    rows = []
+    for place, share in enumerate(shares):
+        options = {"rejuvenation": share, "spectral_norm": spectral_norm, "progress": progress}
+        run = _train(key, dataset.x_train, settings, **options)
+        signal = run.history["gradient_norm"]
+        finite = np.isfinite(signal)
+        rows.append(
+            {
+                "rejuvenation": share,
+                "v_first": float(signal[: max(1, len(signal) // 10)].mean()),
+                "v_last": float(signal[finite][-max(1, len(signal) // 10) :].mean()),
+                "v_largest": float(signal[finite].max()),
+                "updates_not_finite": int(np.sum(~finite)),
+                "v_every_10": [float(v) for v in signal[9::10] if np.isfinite(v)],
+            }
+        )
+        width = max(1, min(_ROLLING, len(signal) // 5))
+        running = np.convolve(signal, np.ones(width) / width, mode="valid")
+        style = {"color": _COLOURS[place], "linewidth": 1.5, "label": f"R = {share:.0%}"}
+        axes.plot(np.arange(len(running)) + width, running, **style)
+    axes.set_yscale("log")
+    legend(axes)
+    columns = ["R", "v, first tenth", "v, last tenth", "largest", "not finite"]
+    table = [
+        [
+            f"{row['rejuvenation']:.0%}",
+            f"{row['v_first']:.3g}",
+            f"{row['v_last']:.3g}",
+            f"{row['v_largest']:.3g}",
+            str(row["updates_not_finite"]),
+        ]
+        for row in rows
+    ]
+    numbers = {"scale": scale, "settings": settings._asdict(), "spectral_norm": spectral_norm, "rows": rows}
+    return figure, numbers | {"table": {"columns": columns, "rows": table}}
+
+
+def _grids(grids: dict[str, np.ndarray]) -> Figure:
+    """A grid of images for every name, side by side."""
+    figure = canvas(2.6 * len(grids), 3.0)
+    places = figure.add_gridspec(1, len(grids))
+    for place, (name, images) in enumerate(grids.items()):
+        draw_mosaic(panel(figure, places[place], title=name), images, _SIDE, (-1.0, 1.0))
+    return figure

@@ -1,0 +1,336 @@
+"""Noise that learns: it goes up the loss that the model goes down, and comes to resemble the data."""
+
+import abc
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from paramax import NonTrainable, unwrap
+
+from thalweg.core import Energy, Objective, Step, as_energy, is_concrete, trainable_part, whole
+from thalweg.noise.densities import variances
+from thalweg.noise.flows import flow
+from thalweg.noise.neural import Drawn, NeuralSampler
+from thalweg.objectives.contrastive import LogZ, contrast, first_log_z, log_densities, logistic, ready
+from thalweg.objectives.through import frozen
+from thalweg.samplers.run import check_scalar
+from thalweg.samplers.starts import point_space
+from thalweg.spaces import Discrete, Finite
+
+_ADAM = optax.scale_by_adam()
+
+
+class Rival(NamedTuple):
+    """What is carried: the noise as it is now, its optimiser's memory, and the number of updates made."""
+
+    noise: Any
+    memory: PyTree
+    updates: Array
+
+
+class LearntNoise(Objective):
+    """`NCE` against noise that is trained: in every update first the noise takes a step of Adam up its own gain, then
+    the model's loss is the one against the noise as it then is."""
+
+    divergence: ClassVar[bool] = True
+    learning_rate: Array
+    nu: float = eqx.field(static=True)
+
+    def __check_init__(self):
+        if is_concrete(self.learning_rate) and not (self.learning_rate >= 0 and jnp.isfinite(self.learning_rate)):
+            raise ValueError(
+                f"expected learning_rate >= 0, got {self.learning_rate}; 0 leaves the noise as it is, 1e-3 is usual"
+            )
+        if not 0 < self.nu < math.inf:
+            raise ValueError(f"expected nu > 0, got {self.nu}; 0.5 means two noise points to a data point")
+
+    @abc.abstractmethod
+    def first(self, key: PRNGKeyArray, energy: Energy, batch: Array) -> Any:
+        """The noise at the beginning, checked against the first batch."""
+
+    @abc.abstractmethod
+    def gain(self, key: PRNGKeyArray, noise: Any, energy: Energy, log_z: Array, batch: Array, updates: Array) -> Array:
+        """What the noise goes up; energy and log Z are constants."""
+
+    @abc.abstractmethod
+    def judged(
+        self, key: PRNGKeyArray, noise: Any, energy: Energy, log_z: Array, batch: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """The model's loss against the noise, which is a constant, and its metrics."""
+
+    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[LogZ, Rival]:
+        energy = as_energy(energy)
+        check_scalar(energy, batch)
+        key_noise, key_start = jax.random.split(key)
+        noise = self.first(key_noise, energy, batch)
+        log_z = first_log_z(key_start, energy, self.base(noise), batch)
+        return LogZ(log_z), Rival(noise, _ADAM.init(trainable_part(noise)[0]), jnp.zeros((), jnp.int32))
+
+    def base(self, noise: Any) -> Any:
+        """The part of the noise whose density is known, for the first estimate of log Z."""
+        return noise
+
+    def loss(self, key: PRNGKeyArray, energy: Any, params: LogZ, state: Rival, batch: Array) -> tuple[Array, Step]:
+        energy = as_energy(energy)
+        key_noise, key_model = jax.random.split(key)
+        trained, rest = trainable_part(state.noise)
+        past, log_z = frozen(energy), jax.lax.stop_gradient(params.log_z)
+
+        def lost(trained):
+            return -self.gain(key_noise, whole(trained, rest), past, log_z, batch, state.updates)
+
+        gradient = eqx.filter_grad(lost)(trained)
+        change, memory = _ADAM.update(gradient, state.memory)
+        stepped = jax.tree.map(lambda leaf, move: leaf - self.learning_rate * move, trained, change)
+        noise = frozen(whole(stepped, rest))
+        loss, told = self.judged(key_model, noise, energy, params.log_z, batch)
+        return loss, Step(Rival(noise, memory, state.updates + 1), told)
+
+    def _count(self, batch: Array) -> int:
+        """Noise points to a batch."""
+        return max(1, round(batch.shape[0] / self.nu))
+
+
+class FlowNCE(LearntNoise):
+    r"""Flow contrastive estimation: `NCE` whose noise is a normalising flow ``q_φ``,
+
+    ``min_θ max_φ E_data softplus(-G - log ν) + (1/ν) E_{q_φ} softplus(G + log ν)``, ``G = log p̃_θ - log q_φ``,
+
+    alternating, a step of each at every update. Noise that resembles the data tells the model more; at the end the two
+    learn from each other. For the first ``warm_start`` updates the flow goes up its likelihood of the data instead,
+    which brings it near them. log Z is learnt, as in `NCE`. Metrics: those of `NCE`, and ``log_likelihood_model`` and
+    ``log_likelihood_flow``, means of ``log p̃_θ`` and ``log q_φ`` over held-out rows where these are given, else over
+    the batch. Reference: Gao, Nijkamp, Kingma, Xu, Dai and Wu (2020), CVPR, "Flow Contrastive Estimation".
+
+    Args:
+        noise: a flow of `tw.noise.flow`, `tw.noise.fit_flow` or flowjax, of the points' shape; by default a small one
+            with the mean and deviations of the first batch.
+        learning_rate: of the flow's Adam; 0 leaves it as it is.
+        warm_start: updates at first in which the flow learns by maximum likelihood.
+        nu: as in `NCE`.
+        held_out: rows ``(n, *event)`` on which the two log-likelihoods are told.
+
+    >>> import jax, optax, thalweg as tw
+    >>> key = jax.random.key(0)
+    >>> data, energy = tw.data.two_moons(key, 500), tw.energies.MLP(2, width=16, key=key)
+    >>> objective = tw.objectives.FlowNCE(tw.noise.flow(2, key=key, layers=1, width=8, knots=4))
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key)
+    >>> run.history["log_likelihood_flow"].shape
+    (2,)
+    """
+
+    noise: Any
+    warm_start: Array
+    held_out: Array | None
+
+    def __init__(
+        self,
+        noise: Any = None,
+        learning_rate: float | Array = 1e-3,
+        warm_start: int | Array = 500,
+        nu: float = 1.0,
+        held_out: Any = None,
+    ):
+        self.noise, self.nu = noise, float(nu)
+        self.learning_rate = jnp.asarray(learning_rate, jnp.result_type(float))
+        self.warm_start = jnp.asarray(warm_start, jnp.int32)
+        self.held_out = None if held_out is None else jnp.asarray(held_out)
+
+    def first(self, key: PRNGKeyArray, energy: Energy, batch: Array) -> Any:
+        space = point_space(energy, batch)
+        if isinstance(space, Discrete):
+            raise ValueError(
+                f"expected real points for FlowNCE, got {space}; use NCE with independent noise, or AdversarialNCE"
+            )
+        if self.held_out is not None and self.held_out.shape[1:] != batch.shape[1:]:
+            raise ValueError(
+                f"expected held_out rows of shape {batch.shape[1:]}, got {self.held_out.shape[1:]}; give rows like the "
+                "data"
+            )
+        if self.noise is not None:
+            return ready(self.noise, energy, batch)[0]
+        flat = batch.reshape(len(batch), -1)
+        mean, deviation = (v.reshape(batch.shape[1:]) for v in (jnp.mean(flat, axis=0), jnp.sqrt(variances(flat))))
+        return flow(batch.shape[1:], key=key, mean=mean, deviation=deviation)
+
+    def gain(self, key: PRNGKeyArray, noise: Any, energy: Energy, log_z: Array, batch: Array, updates: Array) -> Array:
+        def likelihood():
+            return jnp.mean(jax.vmap(noise.log_prob)(batch))
+
+        def confusion():
+            return self._contrast(key, noise, energy, log_z, batch)[0]
+
+        return jax.lax.cond(updates < self.warm_start, likelihood, confusion)
+
+    def judged(
+        self, key: PRNGKeyArray, noise: Any, energy: Energy, log_z: Array, batch: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        loss, told = self._contrast(key, noise, energy, log_z, batch)
+        rows = batch if self.held_out is None else self.held_out
+        told["log_likelihood_model"] = jnp.mean(log_densities(energy, rows)) - log_z
+        told["log_likelihood_flow"] = jnp.mean(jax.vmap(noise.log_prob)(rows))
+        return loss, told
+
+    def _contrast(
+        self, key: PRNGKeyArray, noise: Any, energy: Energy, log_z: Array, batch: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        y = noise.sample(key, (self._count(batch),)).astype(batch.dtype)
+        log_probs = jax.vmap(noise.log_prob)(jnp.concatenate([batch, y]))
+        return contrast(logistic, self.nu, energy, log_z, batch, y, log_probs)
+
+
+class Mixed(eqx.Module):
+    """The noise of `AdversarialNCE`: a given density, which stays as it is, and a sampler that learns."""
+
+    fixed: NonTrainable
+    sampler: NeuralSampler
+
+    @property
+    def base(self) -> Any:
+        return unwrap(self.fixed)
+
+
+class AdversarialNCE(LearntNoise):
+    r"""Adversarial contrastive estimation: `NCE` whose noise is in part a neural sampler ``p_φ`` that learns to be
+    taken for data,
+
+    ``min_θ max_φ E_data softplus(-G - log ν) + (1/ν) E_{p_n} softplus(G + log ν) - α max(0, H(p_base) - H(p_φ))``,
+    ``p_n = λ p_base + (1 - λ) p_φ``,
+
+    alternating, a step of each at every update. The entropy, wanted up to the base's, keeps the sampler from settling
+    on a few points; the base keeps noise wherever data can be. ``log p_φ`` is estimated from ``many`` values of z (see
+    `NeuralSampler`), too low on average at data and too high at the sampler's own points. On real points gradients go
+    through the sample, on finite spaces they are score-function gradients with the batch's mean as a baseline.
+    Metrics: those of `NCE`; ``entropy`` of the sampler, from below; ``log_prob_bias``, the mean distance between the
+    estimates of ``log p_φ`` from above and from below at the sampler's points, which bounds the mean bias there.
+    Reference: Bose, Ling and Cao (2018), ACL.
+
+    Args:
+        base: p_base, as ``noise`` in `NCE`.
+        share: λ, strictly between 0 and 1.
+        entropy: α ≥ 0, the weight of what the sampler's entropy falls short of the base's.
+        many: values of z in an estimate.
+        learning_rate: of the sampler's Adam; 0 leaves it as it is.
+        latent: numbers in z.
+        width: of the sampler's hidden layers.
+        nu: as in `NCE`.
+
+    >>> import jax, optax, thalweg as tw
+    >>> key = jax.random.key(0)
+    >>> data, energy = tw.data.two_moons(key, 500), tw.energies.MLP(2, width=16, key=key)
+    >>> objective = tw.objectives.AdversarialNCE(many=32, width=16)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key)
+    >>> run.history["log_prob_bias"].shape, run.state.noise.sampler.sample(key, (5,)).shape
+    ((2,), (5, 2))
+    """
+
+    noise: Any
+    share: Array
+    entropy: Array
+    many: int = eqx.field(static=True)
+    latent: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        base: Any = None,
+        share: float | Array = 0.5,
+        entropy: float | Array = 0.1,
+        many: int = 256,
+        learning_rate: float | Array = 1e-3,
+        latent: int = 8,
+        width: int = 128,
+        nu: float = 1.0,
+    ):
+        self.noise, self.nu, self.many, self.latent, self.width = base, float(nu), int(many), int(latent), int(width)
+        real = jnp.result_type(float)
+        self.share, self.entropy = jnp.asarray(share, real), jnp.asarray(entropy, real)
+        self.learning_rate = jnp.asarray(learning_rate, real)
+        if is_concrete(self.share) and not 0 < self.share < 1:
+            raise ValueError(f"expected share strictly between 0 and 1, got {share}; without a base use FlowNCE")
+        if is_concrete(self.entropy) and not self.entropy >= 0:
+            raise ValueError(f"expected entropy >= 0, got {entropy}; it is the weight of the sampler's entropy")
+        if self.many < 1:
+            raise ValueError(f"expected many >= 1 values of z, got {many}; 256 are usual")
+
+    def first(self, key: PRNGKeyArray, energy: Energy, batch: Array) -> Mixed:
+        base = ready(self.noise, energy, batch)[0]
+        space = point_space(energy, batch)
+        finite = space if isinstance(space, Finite) else None
+        return Mixed(NonTrainable(base), NeuralSampler(batch, finite, key=key, latent=self.latent, width=self.width))
+
+    def base(self, noise: Mixed) -> Any:
+        return noise.base
+
+    def gain(
+        self, key: PRNGKeyArray, noise: Mixed, energy: Energy, log_z: Array, batch: Array, updates: Array
+    ) -> Array:
+        seen = self._seen(key, noise, batch)
+        log_probs = jnp.concatenate([seen.log_data, seen.log_noise])
+        loss, _ = contrast(logistic, self.nu, energy, log_z, batch, seen.y, log_probs)
+        # more than the base's would lead away from the data, to where the model's loss says nothing any more
+        wanted = self.entropy * (jnp.mean(seen.log_own) > jnp.mean(seen.log_base))
+        gain = loss - wanted * jnp.mean(seen.log_own)
+        if noise.sampler.levels is None:
+            return gain
+        # discrete points carry no gradient: what a point brings, against the mean, times the gradient of its log_prob
+        log_ratios = log_densities(energy, seen.own.x) - log_z - self._mixed(noise, seen.own.x, seen.log_own)
+        brought = jax.nn.softplus(log_ratios + math.log(self.nu)) * (1 - self.share) / self.nu
+        brought = jax.lax.stop_gradient(brought - wanted * seen.log_own)
+        return gain + jnp.mean((brought - jnp.mean(brought)) * seen.log_own)
+
+    def judged(
+        self, key: PRNGKeyArray, noise: Mixed, energy: Energy, log_z: Array, batch: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        seen = self._seen(key, noise, batch)
+        log_probs = jnp.concatenate([seen.log_data, seen.log_noise])
+        loss, told = contrast(logistic, self.nu, energy, log_z, batch, seen.y, log_probs)
+        told["entropy"] = -jnp.mean(seen.log_own)
+        told["log_prob_bias"] = jnp.mean(seen.log_own - seen.log_others)
+        return loss, told
+
+    def _seen(self, key: PRNGKeyArray, noise: Mixed, batch: Array) -> "_Seen":
+        """Noise points from the mixture, the sampler's own, and the densities at all of them."""
+        key_which, key_base, key_own, key_z = jax.random.split(key, 4)
+        count = self._count(batch)
+        own = noise.sampler.drawn(key_own, count)
+        own = own._replace(x=own.x.astype(batch.dtype))
+        z = noise.sampler.latents(key_z, self.many)
+        from_base = jax.random.bernoulli(key_which, self.share, (count,))
+        other = noise.base.sample(key_base, (count,)).astype(batch.dtype)
+        y = jnp.where(from_base.reshape(-1, *[1] * (batch.ndim - 1)), other, own.x)
+        rows = batch.shape[0]
+        below = noise.sampler.log_probs(jnp.concatenate([batch, other, own.x]), z)
+        log_own = noise.sampler.log_probs_of_own(own, z)
+        log_sampler = jnp.where(from_base, below[rows : rows + count], log_own)
+        return _Seen(
+            y,
+            own,
+            self._mixed(noise, batch, below[:rows]),
+            self._mixed(noise, y, log_sampler),
+            log_own,
+            below[rows + count :],
+            jax.vmap(noise.base.log_prob)(other),
+        )
+
+    def _mixed(self, noise: Mixed, x: Array, log_sampler: Float[Array, " rows"]) -> Float[Array, " rows"]:
+        """The log density of the mixture, from the sampler's."""
+        log_base = jax.vmap(noise.base.log_prob)(x)
+        return jnp.logaddexp(jnp.log(self.share) + log_base, jnp.log1p(-self.share) + log_sampler)
+
+
+class _Seen(NamedTuple):
+    """Noise points, the sampler's own points with their z, log densities of the mixture at data and noise points, the
+    sampler's at its own, from above and from below, and the base's at points of its own."""
+
+    y: Array
+    own: Drawn
+    log_data: Array
+    log_noise: Array
+    log_own: Array
+    log_others: Array
+    log_base: Array
