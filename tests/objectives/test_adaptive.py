@@ -278,3 +278,17 @@ def test_an_overflow_is_left_and_told(key):
 def test_bad_input_gets_one_sentence(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+def test_the_changes_of_log_z_sum_to_what_it_has_changed_by(key):
+    data = jax.random.normal(key, (2000, 2)) @ jnp.array([[0.4, 0.1], [0.0, 0.6]])
+    start = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
+    # chains that keep up with the model: those that lag behind it see too large a change
+    objective = AdaNCE(4, tw.samplers.HMC(0.2, 6), 20, persistent())
+    # the last update freezes and then moves by nearly nothing
+    optimizer = optax.adam(optax.cosine_decay_schedule(0.015, 401))
+    run = tw.fit(start, data, objective, optimizer=optimizer, steps=401, batch_size=400, key=key)
+    changes = run.history["log_z_change"]
+    assert changes[0] == 0 and np.all(changes[np.arange(401) % 4 != 0] == 0)
+    assert float(run.energy.log_z - start.log_z) < -1
+    assert float(np.sum(changes)) == pytest.approx(float(run.energy.log_z - start.log_z), abs=0.05)

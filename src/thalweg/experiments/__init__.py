@@ -165,6 +165,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         "thesis, Figure 3.3",
         "thalweg.experiments.thesis:figure_3_3",
     ),
+    "mutual-information": Experiment(
+        "mutual-information",
+        "5 to 80 nats of information as a density ratio: one contrast fails, a telescope of frozen models does not",
+        "thesis, outlook; after Rhodes, Xu and Gutmann (2020)",
+        "thalweg.experiments.information:mutual_information",
+    ),
     "thesis-table-3-1": Experiment(
         "thesis-table-3-1",
         "conditional, adversarial, flow and self-adapting NCE on one task, over its dimension",

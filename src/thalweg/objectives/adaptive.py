@@ -70,7 +70,9 @@ class SelfAdapting(Objective):
         energy = as_energy(energy)
         due = state.updates % self.interval == 0
         arrays = jax.tree.map(lambda new, old: jnp.where(due, new, old), _arrays(energy), state.arrays)
-        past = eqx.combine(arrays, eqx.filter(energy, eqx.is_array, inverse=True))
+        before, past = (
+            eqx.combine(each, eqx.filter(energy, eqx.is_array, inverse=True)) for each in (state.arrays, arrays)
+        )
         if state.negatives is None:
             negatives, memory = self._draw(key, past, state, batch)
         else:
@@ -83,6 +85,7 @@ class SelfAdapting(Objective):
         data, samples = self.terms(log_ratios[:rows], log_ratios[rows:])
         told = negatives.metrics | _told(energies, log_ratios, rows)
         told["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, samples])))
+        told["log_z_change"] = jax.lax.cond(due, lambda: _log_z_change(before, negatives), lambda: jnp.zeros(()))
         carried = Frozen(arrays, state.updates + 1, memory, None if state.negatives is None else negatives)
         return jnp.mean(data) + jnp.mean(samples), Step(carried, told)
 
@@ -103,7 +106,9 @@ class AdaNCE(SelfAdapting):
     Metrics: those of `MaximumLikelihood` (``energy_gap``, ``energy_data``, ``energy_samples``; ``gradient_norm``, the
     mean of ‖∇E‖₂ along the chains and the signal of instability; ``acceptance``, …), ``log_ratio_data`` and
     ``log_ratio_samples``, means of ``E_m - E_θ``, ``effective_share``, the share of negatives that still counts
-    when p_m stands for p_θ (1 right after freezing), and ``not_finite``, the share of points whose loss is not finite.
+    when p_m stands for p_θ (1 right after freezing), ``not_finite``, the share of points whose loss is not finite, and
+    ``log_z_change``, at a freezing ``log Z_m`` less that of the frozen model before, estimated from the new negatives
+    (else zero): as far as the chains mix, its sum is what log Z has changed by in all, however far the model has come.
     With ``reuse`` what the chains told stands until the next freezing.
 
     Args:
@@ -190,6 +195,12 @@ def _interval(value: int | Array) -> Array:
     if is_concrete(value) and (np.ndim(value) > 0 or np.asarray(value).dtype.kind not in "iu" or int(value) < 1):
         raise ValueError(f"expected interval to be a whole number >= 1, got {value}; 1 freezes at every update")
     return jnp.asarray(value, jnp.int32)
+
+
+def _log_z_change(before: Energy, negatives: Negatives) -> Array:
+    """``log Z_m - log Z_before = -log E_m exp(E_m - E_before)``."""
+    log_weights = negatives.energies - jax.vmap(before)(negatives.x)
+    return jnp.log(len(log_weights)) - jax.nn.logsumexp(log_weights)
 
 
 def _arrays(energy: Energy) -> PyTree:
