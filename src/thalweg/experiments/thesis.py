@@ -1,29 +1,18 @@
-"""The thesis's image experiments: scores over the interval of AdaNCE, chains over the rejuvenation, and the signal v.
+"""The thesis's image experiments: scores over the interval of AdaNCE, chains over the rejuvenation, the signal v."""
 
-Every experiment runs at three scales: ``smoke`` sees that it runs, ``small`` takes minutes on the embedded digits,
-``thesis`` has the thesis's own settings and wants an accelerator.
-"""
-
-import functools
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
-from thalweg.data import Dataset, load
-from thalweg.energies import ConvNet
 from thalweg.evaluate import DigitNetwork, InceptionNetwork, class_scores, digit_network, image_scores
-from thalweg.objectives import AdaNCE
+from thalweg.experiments.thesis_runs import NOISE, SIDE, Scale, grids_of, samples_of, settings_of, train
 from thalweg.report.figures import LIGHT, canvas, legend, panel
-from thalweg.report.points import draw_mosaic
-from thalweg.samplers import Langevin, ReplayBuffer, sample, uniform_noise
-from thalweg.train import Run, fit
 
 # Table 5.2: CIFAR-10, model C
 PUBLISHED = {
@@ -33,39 +22,8 @@ PUBLISHED = {
     20: {"inception_score": 3.45, "frechet_distance": 214.12},
     50: {"inception_score": 2.61, "frechet_distance": 310.54},
 }
-INTERVALS = tuple(PUBLISHED)
-SHARES = (0.0, 0.1, 0.25, 0.5, 1.0)
-_SIDE = 6  # images a side of a grid
 _ROLLING = 20
-_NOISE = uniform_noise(-1.0, 1.0)
 _COLOURS = (LIGHT.data, LIGHT.samples, LIGHT.held_out, LIGHT.extra, LIGHT.muted)
-
-
-class Scale(NamedTuple):
-    """How large an experiment is; the Langevin chains are those of the thesis, shorter where it is small."""
-
-    data: str
-    preset: str
-    updates: int
-    batch: int
-    steps: int
-    buffer: int
-    rate: float
-    samples: int
-    seeds: int
-    intervals: tuple[int, ...] = INTERVALS
-    shares: tuple[float, ...] = SHARES
-    width: float = 1.0
-    long: int = 10  # a long run has so many times the steps of training
-
-
-SCALES = {
-    "smoke": Scale("digits", "digits", 4, 32, 5, 64, 1e-3, 64, 2, (1, 5), (0.0, 0.25, 1.0), 0.25, 2),
-    "small": Scale("digits", "digits", 1000, 64, 30, 2000, 1e-3, 1000, 3, width=0.5),
-    # the thesis does not say how many updates were made in its one or two GPU-days
-    "thesis": Scale("cifar10", "C", 100_000, 128, 100, 10_000, 1e-4, 10_000, 3),
-}
-_PRESETS = {"mnist": "A", "cifar10": "C", "digits": "digits"}
 
 
 def table_5_2(
@@ -82,7 +40,7 @@ def table_5_2(
     >>> from thalweg.experiments.thesis import table_5_2
     >>> figure, numbers = table_5_2(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
-    settings, dataset = _settings(scale, data, updates)
+    settings, dataset = settings_of(scale, data, updates)
     network = _network(settings)
     real = dataset.x_test if dataset.x_test is not None else dataset.x_train
     begun, rows, grids = time.perf_counter(), [], {}
@@ -90,10 +48,10 @@ def table_5_2(
         scores = []
         for seed in range(settings.seeds):
             seed_key = jax.random.fold_in(key, seed)
-            run = _train(seed_key, dataset.x_train, settings, interval=interval, progress=progress)
-            drawn = _samples(seed_key, run, settings, settings.steps)
+            run = train(seed_key, dataset.x_train, settings, interval=interval, progress=progress)
+            drawn = samples_of(seed_key, run, settings, settings.steps)
             scores.append(image_scores(drawn, real[: settings.samples], network))
-            grids.setdefault(interval, drawn[: _SIDE**2])
+            grids.setdefault(interval, drawn[: SIDE**2])
         rows.append(_scored(interval, scores))
     numbers = {
         "scale": scale,
@@ -104,7 +62,7 @@ def table_5_2(
         "verdict": _verdict(rows),
         "table": _table_of_scores(rows),
     }
-    return _grids({f"interval {interval}": images for interval, images in grids.items()}), numbers
+    return grids_of({f"interval {interval}": images for interval, images in grids.items()}), numbers
 
 
 def figure_3_1(
@@ -121,15 +79,15 @@ def figure_3_1(
 
     >>> figure, numbers = figure_3_1(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
-    settings, dataset = _settings(scale, data, updates)
+    settings, dataset = settings_of(scale, data, updates)
     rows, grids = [], {}
     for share in settings.shares:
-        run = _train(key, dataset.x_train, settings, rejuvenation=share, progress=progress)
-        drawn = _samples(key, run, settings, settings.long * settings.steps)
+        run = train(key, dataset.x_train, settings, rejuvenation=share, progress=progress)
+        drawn = samples_of(key, run, settings, settings.long * settings.steps)
         energies = {
             "data": np.asarray(jax.vmap(run.energy)(jnp.asarray(dataset.x_train[: settings.samples]))),
             "samples": np.asarray(jax.vmap(run.energy)(jnp.asarray(drawn))),
-            "noise": np.asarray(jax.vmap(run.energy)(_NOISE(key, drawn.shape))),
+            "noise": np.asarray(jax.vmap(run.energy)(NOISE(key, drawn.shape))),
         }
         classes = class_scores(drawn, dataset)
         rows.append(
@@ -143,7 +101,7 @@ def figure_3_1(
                 "mean_top_probability": classes["mean_top_probability"],
             }
         )
-        grids[f"R = {share:.0%}"] = drawn[: _SIDE**2]
+        grids[f"R = {share:.0%}"] = drawn[: SIDE**2]
     columns = ["R", "energy: noise - data", "samples - data", "spread of data", "classes", "sure to"]
     table = [
         [
@@ -162,7 +120,7 @@ def figure_3_1(
         "rows": rows,
         "table": {"columns": columns, "rows": table},
     }
-    return _grids(grids), numbers
+    return grids_of(grids), numbers
 
 
 def figure_3_2(
@@ -196,59 +154,11 @@ def figure_3_3(
     return _signals(key, progress, scale, data, updates, spectral_norm=True, shares=(0.5, 1.0))
 
 
-def _settings(scale: str, data: str | None, updates: int | None) -> tuple[Scale, Dataset]:
-    if scale not in SCALES:
-        raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}; small takes minutes")
-    settings = SCALES[scale]
-    if data is not None:
-        settings = settings._replace(data=data, preset=_PRESETS.get(data, "C"))
-    if updates is not None:
-        if updates < 1:
-            raise ValueError(f"expected updates >= 1, got {updates}; leave it out for those of the scale")
-        settings = settings._replace(updates=updates)
-    return settings, load(settings.data)
-
-
 def _network(settings: Scale) -> DigitNetwork | InceptionNetwork:
     """Digits are judged by a classifier of digits, always the same one; other images by Inception."""
     if settings.data in ("digits", "mnist"):
         return digit_network(settings.data, key=jax.random.key(0), progress=True)
     return InceptionNetwork()
-
-
-def _train(
-    key: PRNGKeyArray,
-    x: np.ndarray,
-    settings: Scale,
-    *,
-    interval: int = 1,
-    rejuvenation: float = 0.25,
-    spectral_norm: bool = True,
-    progress: bool = False,
-) -> Run:
-    key_network, key_fit = jax.random.split(key)
-    energy = ConvNet(settings.preset, settings.width, spectral_norm, key=key_network)
-    start = ReplayBuffer(settings.buffer, rejuvenation, _NOISE)
-    objective = AdaNCE(interval, _kernel(), steps=settings.steps, start=start)
-    options = {"steps": settings.updates, "batch_size": settings.batch, "progress": progress}
-    return fit(energy, x, objective, optimizer=_optimizer(settings.rate), key=key_fit, **options)
-
-
-@functools.cache
-def _optimizer(rate: float) -> optax.GradientTransformation:
-    """One object for all runs, which are then compiled once."""
-    return optax.adam(rate, b1=0.0, b2=0.999)
-
-
-def _kernel() -> Langevin:
-    """A gradient coefficient of 1, noise of 0.005."""
-    return Langevin(2.0, 0.005)
-
-
-def _samples(key: PRNGKeyArray, run: Run, settings: Scale, steps: int) -> np.ndarray:
-    """Chains that begin in the buffer, ``steps`` steps on."""
-    init = run.state.memory[: settings.samples]
-    return np.asarray(sample(run.energy, _kernel(), init, key=key, draws=1, burn_in=steps - 1).draws[:, 0])
 
 
 def _scored(interval: int, scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -306,7 +216,7 @@ def _signals(
     spectral_norm: bool,
     shares: tuple[float, ...] | None,
 ) -> tuple[Figure, dict[str, Any]]:
-    settings, dataset = _settings(scale, data, updates)
+    settings, dataset = settings_of(scale, data, updates)
     shares = settings.shares if shares is None else shares
     figure = canvas(7.5, 4.5)
     with_norm = "with" if spectral_norm else "without"
@@ -315,7 +225,7 @@ def _signals(
     rows = []
     for place, share in enumerate(shares):
         options = {"rejuvenation": share, "spectral_norm": spectral_norm, "progress": progress}
-        run = _train(key, dataset.x_train, settings, **options)
+        run = train(key, dataset.x_train, settings, **options)
         signal = run.history["gradient_norm"]
         finite = np.isfinite(signal)
         rows.append(
@@ -347,12 +257,3 @@ def _signals(
     ]
     numbers = {"scale": scale, "settings": settings._asdict(), "spectral_norm": spectral_norm, "rows": rows}
     return figure, numbers | {"table": {"columns": columns, "rows": table}}
-
-
-def _grids(grids: dict[str, np.ndarray]) -> Figure:
-    """A grid of images for every name, side by side."""
-    figure = canvas(2.6 * len(grids), 3.0)
-    places = figure.add_gridspec(1, len(grids))
-    for place, (name, images) in enumerate(grids.items()):
-        draw_mosaic(panel(figure, places[place], title=name), images, _SIDE, (-1.0, 1.0))
-    return figure

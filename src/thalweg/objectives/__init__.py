@@ -1,7 +1,7 @@
 """Training objectives."""
 
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE
-from thalweg.objectives.adversarial import AdversarialNCE, FlowNCE
+from thalweg.objectives.adversarial import AdversarialNCE
 from thalweg.objectives.bregman import (
     BregmanRatio,
     Custom,
@@ -16,6 +16,7 @@ from thalweg.objectives.contrastive import NCE, RankNCE
 from thalweg.objectives.denoising import DenoisingScoreMatching, NoiseConditionalScoreMatching
 from thalweg.objectives.discrete import PseudoLikelihood, RatioMatching
 from thalweg.objectives.latent import LatentLikelihood
+from thalweg.objectives.learnt import FlowNCE
 from thalweg.objectives.likelihood import ExactLikelihood, MaximumLikelihood
 from thalweg.objectives.projected import (
     FiniteDifferenceScoreMatching,
