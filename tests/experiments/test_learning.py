@@ -7,7 +7,7 @@ from thalweg.experiments.learning import METHODS, SEPARATED, objective_table, se
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sliced", "denoising", "PCD-10"])
+@pytest.mark.parametrize("name", ["sliced", "denoising", "PCD-10", "NCE, fitted Gaussian", "AdaNCE, interval 5"])
 def test_objectives_come_near_every_target(name):
     figure, numbers = objective_table(jax.random.key(0), updates=600, methods={name: METHODS[name]})
     assert len(figure.axes) == 3
