@@ -167,7 +167,7 @@ def reproduce(
     Examples:
       thalweg reproduce mala-banana
       thalweg reproduce thesis-table-5-2 --scale small
-      thalweg reproduce thesis-table-5-2 --scale thesis --data mnist --updates 20
+      thalweg reproduce thesis-figure-3-1 --scale smoke
     """
     from thalweg.experiments import EXPERIMENTS
 

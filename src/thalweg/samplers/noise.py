@@ -98,7 +98,7 @@ _TAILS = (
 
 
 def _erf_inv(x: Array) -> Array:
-    """``lax.erf_inv`` of float32 numbers inside (-1, 1), within 3e-7 of the truth, in half the time.
+    """``lax.erf_inv`` of float32 numbers inside (-1, 1), within 3e-7 of the truth; that errs by 6e-6 in the tails.
 
     The same polynomials in ``w = -log(1 - x²)``; ``(1 - x)(1 + x)`` keeps what matters of ``1 - x²``, so that no
     ``log1p`` is needed. Reference: Giles (2012), GPU Computing Gems, "Approximating the erfinv function".
