@@ -38,6 +38,14 @@ class MeanEnergy(Objective):
         return value, Step(state + 1, {"count": state, "first": batch[0, 0]})
 
 
+class Growing(MeanEnergy):
+    """Its state becomes another tree with the first update."""
+
+    def loss(self, key, energy, params, state, batch):
+        value, step = super().loss(key, energy, params, state, batch)
+        return value, Step((step.state, step.state), step.metrics)
+
+
 def start():
     return Quadratic(jnp.array([3.0, -3.0]))
 
@@ -228,6 +236,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(tmp_path, m
         ({"ema": 1.0}, r"expected ema in \[0, 1\)"),
         ({"resume": True}, "expected a run_dir to resume from"),
         ({"energy": lambda x: jnp.sum(x**2)}, "expected an energy with parameters to train"),
+        ({"objective": Growing()}, "whose state keeps its form from update to update, got another one from Growing"),
         ({"energy": eqx.nn.Linear(2, 3, key=jax.random.key(0)), "objective": CHAIN}, "to return a scalar"),
     ],
 )

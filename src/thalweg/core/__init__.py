@@ -33,7 +33,7 @@ from thalweg.core.doors import (
     positive,
     score,
 )
-from thalweg.core.parts import trainable_part, whole
+from thalweg.core.parts import arrays_and_form, together, trainable_part, whole
 
 __all__ = [
     "ConditionalKernel",
@@ -56,6 +56,7 @@ __all__ = [
     "State",
     "Step",
     "Verdict",
+    "arrays_and_form",
     "as_energy",
     "as_model",
     "as_score",
@@ -65,6 +66,7 @@ __all__ = [
     "positive",
     "refresh",
     "score",
+    "together",
     "trainable_part",
     "whole",
 ]

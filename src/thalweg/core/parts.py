@@ -1,9 +1,10 @@
-"""A tree in two parts: what is trained and what is not."""
+"""A tree in two parts: what is trained and what is not; its arrays and all else."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
-from jaxtyping import PyTree
+import jax
+from jaxtyping import Array, PyTree
 from paramax import NonTrainable
 
 
@@ -26,3 +27,32 @@ def whole(trainable: PyTree, rest: PyTree) -> PyTree:
 
 def _fixed(node: Any) -> bool:
     return isinstance(node, NonTrainable)
+
+
+class Form(NamedTuple):
+    """What of a tree is not an array, to be handed to ``jax.jit`` as static: its other leaves and its structure."""
+
+    others: tuple[Any, ...]
+    structure: Any
+
+
+def arrays_and_form(tree: PyTree) -> tuple[list[Array | None], Form]:
+    """The arrays of ``tree`` and the rest of it, for a plain ``jax.jit``.
+
+    Equinox's filtered jit does as much and takes 0.4 ms over a call, as long as a hundred steps of a single chain.
+
+    >>> import jax.numpy as jnp
+    >>> from thalweg.core import arrays_and_form, together
+    >>> arrays, form = arrays_and_form({"weight": jnp.ones(2), "name": "tanh"})
+    >>> together(arrays, form)["name"]
+    'tanh'
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+    return arrays, Form(tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves), structure)
+
+
+def together(arrays: list[Array | None], form: Form) -> PyTree:
+    """`arrays_and_form` undone."""
+    leaves = [other if array is None else array for array, other in zip(arrays, form.others, strict=True)]
+    return jax.tree.unflatten(form.structure, leaves)

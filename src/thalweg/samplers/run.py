@@ -10,7 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import ConditionalKernel, Energy, Info, InspectsEnergy, Kernel, ScoreNetwork, State, as_model
+from thalweg.core import (
+    ConditionalKernel,
+    Energy,
+    Info,
+    InspectsEnergy,
+    Kernel,
+    ScoreNetwork,
+    State,
+    arrays_and_form,
+    as_model,
+    together,
+)
 from thalweg.energies.compose import Clamped
 from thalweg.samplers.chains import Chains
 from thalweg.spaces import Continuous
@@ -223,17 +234,13 @@ def _keys(key, draws):
 
 
 def _run(key, kernel, model, x, burn_in, draws, thin):
-    # equinox's own filtered jit takes as long over a call as a hundred steps of a single chain
-    leaves, structure = jax.tree.flatten((kernel, model))
-    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
-    others = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
-    return _compiled(key, x, arrays, others, structure, burn_in, draws, thin)
+    arrays, form = arrays_and_form((kernel, model))
+    return _compiled(key, x, arrays, form, burn_in, draws, thin)
 
 
-@partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
-def _compiled(key, x, arrays, others, structure, burn_in, draws, thin):
-    leaves = [other if array is None else array for array, other in zip(arrays, others, strict=True)]
-    kernel, model = jax.tree.unflatten(structure, leaves)
+@partial(jax.jit, static_argnums=(3, 4, 5, 6))
+def _compiled(key, x, arrays, form, burn_in, draws, thin):
+    kernel, model = together(arrays, form)
     fine = _fine(_seen(kernel, model), x)
     key_burn, keys = _keys(key, draws)
     state, _ = advance(key_burn, kernel, model, kernel.init(model, x), burn_in)

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, ScoreNetwork, as_model, refresh, trainable_part, whole
+from thalweg.core import Objective, ScoreNetwork, arrays_and_form, as_model, refresh, together, trainable_part, whole
 from thalweg.data import check_array
 from thalweg.spaces import Discrete
 from thalweg.train.callbacks import Callback
@@ -176,9 +177,16 @@ def averaged_model(training: _Training) -> Any:
     return whole(training.average, trainable_part(training.energy)[1])
 
 
-@eqx.filter_jit(donate="all-except-first")
 def update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
-    objective, optimizer, key, step, ema, batch = held
+    arrays, form = arrays_and_form(training)
+    arrays, metrics = _update(*arrays_and_form(held), arrays, form)
+    return together(arrays, form), metrics
+
+
+@partial(jax.jit, static_argnums=(1, 3), donate_argnums=2)
+def _update(held_arrays, held_form, arrays, form):
+    objective, optimizer, key, step, ema, batch = together(held_arrays, held_form)
+    training = together(arrays, form)
     trainable, fixed = trainable_part((training.energy, training.params))
 
     def loss(trainable):
@@ -195,7 +203,13 @@ def update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
         decay = jnp.minimum(ema, (1.0 + step) / (10.0 + step))
         new = trainable_part(energy)[0]
         average = jax.tree.map(lambda old, now: decay * old + (1 - decay) * now, training.average, new)
-    return _Training(energy, params, told.state, optimizer_state, average), {"loss": value, **told.metrics}
+    new, new_form = arrays_and_form(_Training(energy, params, told.state, optimizer_state, average))
+    if new_form != form:
+        raise ValueError(
+            "expected an objective and an optimiser whose state keeps its form from update to update, got another one "
+            f"from {type(objective).__name__}; return a state of the arrays that init returned"
+        )
+    return new, {"loss": value, **told.metrics}
 
 
 def working_memory(
@@ -211,8 +225,9 @@ def working_memory(
     True
     """
     training = begin(as_model(energy), batch, objective, optimizer, None, key)
-    held = (objective, optimizer, key, jnp.asarray(0), jnp.asarray(0.0), batch)
-    return update.lower(held, training).compile().compiled.memory_analysis().temp_size_in_bytes
+    held = arrays_and_form((objective, optimizer, key, jnp.asarray(0), jnp.asarray(0.0), batch))
+    plan = _update.lower(*held, *arrays_and_form(training)).compile().memory_analysis()
+    return plan.temp_size_in_bytes  # pyright: ignore[reportOptionalMemberAccess]
 
 
 class _Batches:
