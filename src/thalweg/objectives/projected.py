@@ -132,15 +132,14 @@ class FiniteDifferenceScoreMatching(Projected):
         t = self.epsilon / np.sqrt(batch[0].size)
         rows, n = batch.shape[0], self.projections
         v = self.directions(key, batch)
-        beside = jnp.concatenate([batch + t * v, batch - t * v]).reshape(-1, *batch.shape[1:])
+        beside = [(batch + side * v).reshape(-1, *batch.shape[1:]) for side in (t, -t)]
+        plus, minus = (jax.vmap(model)(points) for points in beside)
         if isinstance(model, ScoreNetwork):
-            s = jax.vmap(model)(beside).reshape(2, n * rows, *batch.shape[1:])
-            v = v.reshape(n * rows, *batch.shape[1:])
-            first, second = dots(v, (s[0] + s[1]) / 2), dots(v, s[0] - s[1]) / (2 * t)
+            v = v.reshape(plus.shape)
+            first, second = dots(v, (plus + minus) / 2), dots(v, plus - minus) / (2 * t)
         else:
-            # all three in one pass: the same matrix products at three times the batch
-            values = jax.vmap(model)(jnp.concatenate([batch, beside]))
-            here, (plus, minus) = jnp.tile(values[:rows], n), values[rows:].reshape(2, -1)
+            # E₀ has a constant weight, so its gradient is done with, and its memory free, before the others'
+            here = jnp.tile(jax.vmap(model)(batch), n)
             first, second = (minus - plus) / (2 * t), -((plus - here) + (minus - here)) / t**2
         return jnp.mean((0.5 * first**2 + second).reshape(n, rows), axis=0)
 
