@@ -10,30 +10,35 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Kernel, Objective, Step, as_energy, is_concrete
+from thalweg.core import Energy, Kernel, Objective, Step, as_energy, is_concrete, score
 from thalweg.objectives.bregman import Psi, as_psi
+from thalweg.objectives.control import Anchor, anchor_at, anchored, leaning, stein_weights
 from thalweg.objectives.through import frozen, run_chains
 from thalweg.samplers.langevin import Langevin
 from thalweg.samplers.run import check_scalar, inspect
 from thalweg.samplers.starts import ReplayBuffer, Start, as_seen, as_start, point_space
+from thalweg.spaces import require_gradient
 
 
 class Negatives(NamedTuple):
-    """Samples of the frozen model, their energies there, and what the chains told."""
+    """Samples of the frozen model, their energies there, their weights (those of a plain mean are ``None``), and what
+    the chains told."""
 
     x: Array
     energies: Array
+    weights: Array | None
     metrics: dict[str, Array]
 
 
 class Frozen(NamedTuple):
     """What is carried: all arrays of the energy as it was at the freezing, the number of updates made, the start's
-    memory, and the negatives of the interval where these are shared."""
+    memory, the negatives of the interval where these are shared, and the anchor where there is one."""
 
     arrays: PyTree
     updates: Array
     memory: PyTree
     negatives: Negatives | None
+    anchor: Anchor | None
 
 
 class SelfAdapting(Objective):
@@ -44,10 +49,14 @@ class SelfAdapting(Objective):
     steps: int = eqx.field(static=True)
     start: Start
     reuse: bool = eqx.field(static=True)
+    stein: bool = eqx.field(static=True)
+    anchor: int = eqx.field(static=True)
 
     def __check_init__(self):
         if self.steps < 1:
             raise ValueError(f"expected steps >= 1, got {self.steps}; 20 are usual")
+        if self.anchor < 0:
+            raise ValueError(f"expected anchor >= 0 batches, got {self.anchor}; 0 is none, 16 are many")
 
     @abc.abstractmethod
     def terms(self, data: Float[Array, " rows"], samples: Float[Array, " chains"]) -> tuple[Array, Array]:
@@ -58,7 +67,11 @@ class SelfAdapting(Objective):
         check_scalar(energy, batch)
         inspect(self.kernel, energy)
         memory = self.start.init(key, *as_seen(self.kernel, point_space(energy, batch), batch))
-        state = Frozen(_arrays(energy), jnp.zeros((), jnp.int32), memory, None)
+        anchor = anchor_at(energy, batch, self.anchor) if self.anchor else None
+        state = Frozen(_arrays(energy), jnp.zeros((), jnp.int32), memory, None, anchor)
+        if self.stein:
+            require_gradient("Stein's control", point_space(energy, batch), batch)
+            jax.eval_shape(stein_weights, batch, batch)  # refuses a batch that is too small
         if self.reuse:
             shapes = eqx.filter_eval_shape(lambda: self._draw(key, energy, state, batch)[0])
             # never read: the first update draws
@@ -86,12 +99,25 @@ class SelfAdapting(Objective):
         told = negatives.metrics | _told(energies, log_ratios, rows)
         told["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, samples])))
         told["log_z_change"] = jax.lax.cond(due, lambda: _log_z_change(before, negatives), lambda: jnp.zeros(()))
-        carried = Frozen(arrays, state.updates + 1, memory, None if state.negatives is None else negatives)
-        return jnp.mean(data) + jnp.mean(samples), Step(carried, told)
+        weights = negatives.weights
+        loss = jnp.mean(data) + (jnp.mean(samples) if weights is None else weights @ samples)
+        anchor = state.anchor
+        if anchor is not None:
+            anchor, control = anchored(anchor, past, batch, state.updates, due)
+            loss += self._slope() * leaning(energy, control)
+        carried = Frozen(arrays, state.updates + 1, memory, None if state.negatives is None else negatives, anchor)
+        return loss, Step(carried, told)
 
     def _draw(self, key: PRNGKeyArray, past: Energy, state: Frozen, batch: Array) -> tuple[Negatives, PyTree]:
         ended = run_chains(key, self.kernel, self.steps, self.start, past, state.memory, batch)
-        return Negatives(ended.x, jax.vmap(past)(ended.x), ended.metrics), ended.memory
+        weights = None
+        if self.stein:
+            weights = stein_weights(ended.x, jax.vmap(lambda x: score(past, x))(ended.x))
+        return Negatives(ended.x, jax.vmap(past)(ended.x), weights, ended.metrics), ended.memory
+
+    def _slope(self) -> Array:
+        """By what ``∇E_θ`` at the data is multiplied right after a freezing: ½ for AdaNCE, else ψ''(1)."""
+        return -jax.grad(lambda log_ratio: self.terms(log_ratio, log_ratio)[0][0])(jnp.zeros(1))[0]
 
 
 class AdaNCE(SelfAdapting):
@@ -117,6 +143,11 @@ class AdaNCE(SelfAdapting):
         steps: steps per draw of negatives.
         start: where chains begin; by default ``ReplayBuffer(10_000, 0.05)``.
         reuse: draw negatives once per interval, right after freezing, and share them over its updates.
+        stein: weight the negatives by Stein's control variates: less noise in their half of the gradient. It is exact
+            where the chains have reached p_m; with short chains it adds to their bias.
+        anchor: batches of data, the newest, over which the frozen energy's gradient is averaged at every freezing: what
+            a single batch departs from that is taken off the gradient, so that the data's half has less noise, the
+            less the further θ is from the freezing. 0 is none; every update then costs one gradient more.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -135,8 +166,11 @@ class AdaNCE(SelfAdapting):
         steps: int = 20,
         start: Start | Callable[[], Start] | None = None,
         reuse: bool = False,
+        stein: bool = False,
+        anchor: int = 0,
     ):
         self.interval, self.steps, self.reuse = _interval(interval), int(steps), bool(reuse)
+        self.stein, self.anchor = bool(stein), int(anchor)
         self.kernel = Langevin(0.1) if kernel is None else kernel
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
 
@@ -160,6 +194,8 @@ class AdaBregman(SelfAdapting):
         steps: as in `AdaNCE`.
         start: as in `AdaNCE`.
         reuse: as in `AdaNCE`.
+        stein: as in `AdaNCE`.
+        anchor: as in `AdaNCE`.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -181,9 +217,12 @@ class AdaBregman(SelfAdapting):
         steps: int = 20,
         start: Start | Callable[[], Start] | None = None,
         reuse: bool = False,
+        stein: bool = False,
+        anchor: int = 0,
     ):
         self.psi = as_psi(psi)
         self.interval, self.steps, self.reuse = _interval(interval), int(steps), bool(reuse)
+        self.stein, self.anchor = bool(stein), int(anchor)
         self.kernel = Langevin(0.1) if kernel is None else kernel
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
 
