@@ -177,6 +177,30 @@ EXPERIMENTS: dict[str, Experiment] = {
         "thesis, Table 3.1",
         "thalweg.experiments.thesis_methods:table_3_1",
     ),
+    "adaptive-reuse": Experiment(
+        "adaptive-reuse",
+        "AdaNCE with fresh negatives and with shared ones, over the interval: KL against seconds",
+        "beyond the thesis",
+        "thalweg.experiments.adaptive:adaptive_reuse",
+    ),
+    "adaptive-control": Experiment(
+        "adaptive-control",
+        "how much of the noise of AdaNCE's gradient control variates take, over the updates since the freezing",
+        "beyond the thesis: its outlook",
+        "thalweg.experiments.control:adaptive_control",
+    ),
+    "adaptive-chains": Experiment(
+        "adaptive-chains",
+        "AdaNCE by short-run, noise-free, momentum and convergent chains: the bias they leave",
+        "beyond the thesis: its outlook",
+        "thalweg.experiments.adaptive:adaptive_chains",
+    ),
+    "adaptive-psi": Experiment(
+        "adaptive-psi",
+        "AdaBregman over the convex function and the interval",
+        "beyond the thesis: its outlook",
+        "thalweg.experiments.adaptive:adaptive_psi",
+    ),
 }
 
 

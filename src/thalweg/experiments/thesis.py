@@ -118,6 +118,7 @@ def figure_3_1(
         "scale": scale,
         "settings": settings._asdict(),
         "rows": rows,
+        "verdict": _verdict_on_shares(rows),
         "table": {"columns": columns, "rows": table},
     }
     return grids_of(grids), numbers
@@ -188,6 +189,38 @@ def _verdict(rows: Sequence[dict[str, Any]]) -> str:
     return "; ".join(said)
 
 
+def _verdict_on_shares(rows: Sequence[dict[str, Any]]) -> str:
+    """Whether R = 0 learns a constant, and whether long chains collapse at R = 100 % and not between."""
+    by_share = {row["rejuvenation"]: row for row in rows}
+    none, all_, between = by_share[0.0], by_share[1.0], [row for row in rows if 0 < row["rejuvenation"] < 1]
+    usual = float(np.median([row["energy_noise_above_data"] for row in between]))
+    flat = abs(none["energy_noise_above_data"]) < 0.25 * usual
+    covered = min(row["classes_covered"] for row in between)
+    collapsed = all_["classes_covered"] < covered
+    return (
+        f"R = 0 %: noise lies {none['energy_noise_above_data']:.3g} above data in energy, {usual:.3g} for R between: "
+        f"{_agreement(flat)} with the thesis, where the energy is constant; R = 100 %: {all_['classes_covered']} "
+        f"classes after long chains, at least {covered} for R between: {_agreement(collapsed)} with the thesis, where "
+        "they collapse"
+    )
+
+
+def _verdict_on_signals(rows: Sequence[dict[str, Any]], spectral_norm: bool) -> str:
+    """Whether v keeps growing without spectral normalisation, and stays with it."""
+    said = []
+    for row in rows:
+        growth = row["v_largest_last_tenth"] / row["v_middle"]
+        grows = not np.isfinite(growth) or row["updates_not_finite"] > 0 or growth > 2
+        words = f"{growth:.2g} times its value halfway" if np.isfinite(growth) else "not finite"
+        said.append(f"R = {row['rejuvenation']:.0%}: v at the end {words}: {_agreement(grows != spectral_norm)}")
+    thesis = "stays about constant" if spectral_norm else "grows without end"
+    return "; ".join(said) + f" with the thesis, where it {thesis}"
+
+
+def _agreement(holds: bool) -> str:
+    return "agrees" if holds else "disagrees"
+
+
 def _table_of_scores(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     def told(row, name):
         error = row[f"{name}_error"]
@@ -233,6 +266,8 @@ def _signals(
                 "rejuvenation": share,
                 "v_first": float(signal[: max(1, len(signal) // 10)].mean()),
                 "v_last": float(signal[finite][-max(1, len(signal) // 10) :].mean()),
+                "v_middle": float(np.median(signal[len(signal) * 4 // 10 : len(signal) * 6 // 10 + 1])),
+                "v_largest_last_tenth": float(signal[finite][-max(1, len(signal) // 10) :].max()),
                 "v_largest": float(signal[finite].max()),
                 "updates_not_finite": int(np.sum(~finite)),
                 "v_every_10": [float(v) for v in signal[9::10] if np.isfinite(v)],
@@ -256,4 +291,5 @@ def _signals(
         for row in rows
     ]
     numbers = {"scale": scale, "settings": settings._asdict(), "spectral_norm": spectral_norm, "rows": rows}
+    numbers["verdict"] = _verdict_on_signals(rows, spectral_norm)
     return figure, numbers | {"table": {"columns": columns, "rows": table}}

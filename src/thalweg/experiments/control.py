@@ -1,0 +1,139 @@
+"""How much of the noise of AdaNCE's gradient control variates take, and how long after a freezing."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+from matplotlib.figure import Figure
+
+from thalweg.core import Energy, trainable_part, whole
+from thalweg.experiments.adaptive import optimizer_of, updates_of
+from thalweg.experiments.learning import Confined, targets
+from thalweg.objectives import AdaNCE
+from thalweg.objectives.adaptive import Frozen
+from thalweg.objectives.control import anchored
+from thalweg.report.figures import LIGHT, canvas, legend, panel
+from thalweg.samplers import MALA, persistent, sample
+from thalweg.train import fit
+
+AFTER = (0, 1, 2, 5, 10, 20, 50)  # updates since the freezing
+_BATCH, _ANCHOR, _POOL = 250, 32, 20_000
+_GRADIENTS = {"smoke": 8, "small": 400}
+_COLOURS = (LIGHT.data, LIGHT.samples, LIGHT.held_out, LIGHT.extra)
+_CHAIN = {"kernel": MALA(0.15), "steps": 5, "start": persistent()}
+_NEVER = 10**6  # an interval that no experiment sees the end of
+CONTROLS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "Stein": {"stein": True},
+    "frozen gradient": {"anchor": _ANCHOR},
+    "both": {"stein": True, "anchor": _ANCHOR},
+}
+
+
+def adaptive_control(
+    key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
+) -> tuple[Figure, dict[str, Any]]:
+    """The variance of AdaNCE's gradient under control variates, over the updates since the model was frozen.
+
+    A network is trained on a mixture of the plane, then frozen and trained on with the frozen model as its noise. After
+    0 to 50 further updates, its gradient is estimated again and again from new data and from samples of the frozen
+    model (from a pool of long chains): plainly, with Stein's weights, with the frozen model's gradient over 32 batches,
+    and with both. The variance is summed over all parameters; the bias is that of the mean against the plain one's, in
+    units of the noise of one plain gradient.
+
+    >>> figure, numbers = adaptive_control(jax.random.key(0), scale="smoke")  # doctest: +SKIP
+    """
+    steps = updates_of(scale, updates)
+    count = _GRADIENTS[scale]
+    density = targets()["skewed mixture"]
+    key_data, key_fit, key_pool, key_after, key_repeat = jax.random.split(key, 5)
+    data = density.sample(key_data, (_POOL,))
+    objective = AdaNCE(1, **_CHAIN)
+    begun = Confined(data, 64, key=key_fit)
+    # a third of a whole training: the model still moves, and its gradient still has a mean
+    options = {"optimizer": optimizer_of(steps), "batch_size": _BATCH, "progress": progress}
+    past = fit(begun, data, objective, steps=max(1, steps // 3), key=key_fit, **options).energy
+    pool = sample(past, MALA(0.15), data[:2000], key=key_pool, draws=10, burn_in=200, thin=20, progress=progress)
+    negatives = pool.draws.reshape(-1, 2)
+    models = _afterwards(key_after, past, data, options)
+    rows = []
+    for after, model in models.items():
+        gradients = {
+            name: _gradients(key_repeat, AdaNCE(_NEVER, **_CHAIN, **control), past, model, data, negatives, count)
+            for name, control in CONTROLS.items()
+        }
+        plain = gradients["plain"]
+        noise = float(np.sqrt(plain.var(axis=0).sum()))
+        for name, own in gradients.items():
+            bias = float(np.linalg.norm(own.mean(axis=0) - plain.mean(axis=0)))
+            share = float(own.var(axis=0).sum() / plain.var(axis=0).sum())
+            rows.append({"after": after, "control": name, "variance_share": share, "bias": bias / noise})
+    columns = ["updates since the freezing", *CONTROLS]
+    table = [[str(after), *(f"{_share(rows, after, name):.3f}" for name in CONTROLS)] for after in models]
+    resolution = float(np.sqrt(2 / count))
+    numbers = {"scale": scale, "gradients": count, "bias_resolved": resolution, "rows": rows}
+    return _figure(rows), numbers | {"table": {"columns": columns, "rows": table}}
+
+
+def _share(rows: list[dict[str, Any]], after: int, name: str) -> float:
+    return next(row["variance_share"] for row in rows if row["after"] == after and row["control"] == name)
+
+
+def _afterwards(key: PRNGKeyArray, past: Energy, data: Array, options: dict[str, Any]) -> dict[int, Energy]:
+    """The model so many updates after it was frozen, the frozen one being its noise all the while."""
+    models: dict[int, Energy] = {0: past}
+    for after in AFTER[1:]:
+        models[after] = fit(past, data, AdaNCE(_NEVER, **_CHAIN), steps=after, key=key, **options).energy
+    return models
+
+
+def _gradients(
+    key: PRNGKeyArray, objective: AdaNCE, past: Energy, model: Energy, data: Array, negatives: Array, count: int
+) -> np.ndarray:
+    """``count`` independent gradients at ``model`` with ``past`` frozen, ``(count, parameters)``."""
+    return np.asarray(_many(jax.random.split(key, count), objective, past, model, data, negatives))
+
+
+@eqx.filter_jit
+def _many(keys: Array, objective: AdaNCE, past: Energy, model: Energy, data: Array, negatives: Array) -> Array:
+    trained, rest = trainable_part(model)
+
+    def one(key):
+        key_rows, key_chains, key_init, key_loss = jax.random.split(key, 4)
+        batch, *before = jax.random.choice(key_rows, data, (1 + max(1, objective.anchor), _BATCH))
+        starts = jax.random.choice(key_chains, negatives, (_BATCH,))
+        state = _frozen(key_init, objective, past, jnp.stack(before), starts)
+
+        def loss(trained):
+            return objective.loss(key_loss, whole(trained, rest), None, state, batch)[0]
+
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(jax.grad(loss)(trained))])
+
+    return jax.lax.map(one, keys, batch_size=20)
+
+
+def _frozen(key: PRNGKeyArray, objective: AdaNCE, past: Energy, batches: Array, starts: Array) -> Frozen:
+    """The objective's state amid an interval that began with ``past``, its chains where a pool of samples is."""
+    _, state = objective.init(key, past, batches[0])
+    anchor = state.anchor
+    if anchor is not None:
+        # as at a freezing when all the batches had been seen
+        seen = jnp.asarray(len(batches))
+        anchor, _ = anchored(anchor._replace(batches=batches), past, batches[0], seen, jnp.asarray(True))
+    return state._replace(memory=starts, updates=jnp.ones((), jnp.int32), anchor=anchor)
+
+
+def _figure(rows: list[dict[str, Any]]) -> Figure:
+    figure = canvas(7, 4.6)
+    title = "What control variates leave of the noise"
+    axes = panel(figure, (1, 1, 1), title=title, x="updates since the freezing", y="share of the plain variance")
+    for name, colour in zip(CONTROLS, _COLOURS, strict=True):
+        own = [row for row in rows if row["control"] == name]
+        axes.plot([row["after"] for row in own], [row["variance_share"] for row in own], "o-", color=colour, label=name)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_ylim(0, None)
+    legend(axes)
+    return figure
