@@ -36,6 +36,7 @@ GROUPS: list[tuple[str, Group]] = [
     ("ising", ising.flips),
     ("model-a", training.model_a),
     ("training-step", training.training_step),
+    ("adaptive", training.adaptive),
     ("objectives", objectives.peers),
     ("objectives", objectives.differences),
     ("growth", objectives.growth),

@@ -85,7 +85,10 @@ def training_step(settings: Settings) -> Iterator[Row]:
         energy = tw.energies.ConvNet(preset, key=jax.random.key(0))
         data = jax.random.uniform(jax.random.key(1), (10 * batch, *shape), minval=-1.0, maxval=1.0)
         seconds = race(
-            {"ours": _update(energy, data, batch, steps), "apart": _apart(energy, data, batch, steps)},
+            {
+                "ours": _update(energy, data, batch, tw.objectives.MaximumLikelihood(**_chain(steps))),
+                "apart": _apart(energy, data, batch, steps),
+            },
             _few(settings),
             calls=updates,
         )
@@ -98,12 +101,42 @@ def training_step(settings: Settings) -> Iterator[Row]:
         )
 
 
-def _update(energy: Any, data: Array, batch: int, steps: int) -> Contestant:
-    """One update of `tw.fit`: a run of ``calls`` more updates less a run without them, as setting up is no update."""
-    kernel = tw.samplers.Langevin(STEP_SIZE, noise_scale=NOISE)
+def adaptive(settings: Settings) -> Iterator[Row]:
+    """Updates by AdaNCE and AdaBregman against maximum likelihood's, all on a chain of 60; with reuse, one chain in 5.
+
+    A round is a multiple of 5 updates, so that those with reuse have their share of chains in it.
+    """
+    steps, updates, batch = (10, 5, 32) if settings.quick else (60, 10, 64)
+    energy = tw.energies.ConvNet("digits", key=jax.random.key(0))
+    data = jax.random.uniform(jax.random.key(1), (10 * batch, 8, 8, 1), minval=-1.0, maxval=1.0)
+    chain, squared = _chain(steps), tw.objectives.Squared()
+    likelihood = tw.objectives.MaximumLikelihood(**chain)
+    named = {
+        "AdaNCE, interval 1": (tw.objectives.AdaNCE(1, **chain), 1.05),
+        "AdaNCE, interval 5": (tw.objectives.AdaNCE(5, **chain), 1.05),
+        "AdaBregman by the square, interval 5": (tw.objectives.AdaBregman(squared, 5, **chain), 1.05),
+        "AdaNCE, interval 5, reuse": (tw.objectives.AdaNCE(5, **chain, reuse=True), 0.35),
+    }
+    contestants = {"likelihood": _update(energy, data, batch, likelihood)}
+    contestants |= {name: _update(energy, data, batch, objective) for name, (objective, _) in named.items()}
+    seconds = race(contestants, _few(settings), calls=updates)
+    for name, (_, target) in named.items():
+        label = f"update by {name}, chain of {steps}"
+        yield row(label, seconds[name], seconds["likelihood"], target, against="maximum likelihood")
+
+
+def _chain(steps: int) -> dict[str, Any]:
+    """The thesis's chains: its kernel, so many steps, its replay buffer."""
     noise = tw.samplers.uniform_noise(-1.0, 1.0)
-    start = tw.samplers.ReplayBuffer(10_000, rejuvenation=0.25, noise=noise)
-    objective = tw.objectives.MaximumLikelihood(kernel, steps, start)
+    return {
+        "kernel": tw.samplers.Langevin(STEP_SIZE, noise_scale=NOISE),
+        "steps": steps,
+        "start": tw.samplers.ReplayBuffer(10_000, rejuvenation=0.25, noise=noise),
+    }
+
+
+def _update(energy: Any, data: Array, batch: int, objective: tw.core.Objective) -> Contestant:
+    """One update of `tw.fit`: a run of ``calls`` more updates less a run without them, as setting up is no update."""
     optimizer = optax.adam(1e-4, b1=0.0, b2=0.999)
 
     def fit(updates: int) -> float:

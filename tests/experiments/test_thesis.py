@@ -6,7 +6,7 @@ import pytest
 
 import thalweg as tw
 from thalweg.experiments import EXPERIMENTS
-from thalweg.experiments.thesis import PUBLISHED, _scored, _verdict
+from thalweg.experiments.thesis import PUBLISHED, _scored, _verdict, _verdict_on_shares, _verdict_on_signals
 from thalweg.experiments.thesis_methods import METHODS, divergence, target
 
 
@@ -30,6 +30,45 @@ def test_figures_over_the_rejuvenation(tmp_path, name):
     shares = [row["rejuvenation"] for row in numbers["rows"]]
     assert shares == ([0.5, 1.0] if name == "thesis-figure-3-3" else [0.0, 0.25, 1.0])
     assert (tmp_path / f"{name}.png").stat().st_size > 5000
+    assert "agrees with the thesis" in numbers["verdict"] or "disagrees with the thesis" in numbers["verdict"]
+
+
+@pytest.mark.parametrize(("gap", "classes", "words"), [(0.1, 0, ("agrees", "agrees")), (1.5, 10, ("disagrees",) * 2)])
+def test_the_verdict_on_rejuvenation_looks_at_both_ends(gap, classes, words):
+    kept = {"energy_noise_above_data": 1.5, "classes_covered": 9}
+    none, full = {**kept, "energy_noise_above_data": gap}, {**kept, "classes_covered": classes}
+    rows = [{"rejuvenation": share, **row} for share, row in ((0.0, none), (0.25, kept), (1.0, full))]
+    for half, word in zip(_verdict_on_shares(rows).split("; "), words, strict=True):
+        assert f": {word} with the thesis" in half
+
+
+@pytest.mark.parametrize(("last", "bad", "grows"), [(0.3, 0, False), (5.0, 0, True), (0.2, 3, True)])
+@pytest.mark.parametrize("spectral_norm", [True, False])
+def test_the_verdict_on_the_signal_knows_which_of_the_two_is_to_grow(last, bad, grows, spectral_norm):
+    row = {"rejuvenation": 0.5, "v_middle": 0.2, "v_largest_last_tenth": last, "updates_not_finite": bad}
+    verdict = _verdict_on_signals([row], spectral_norm)
+    assert ("disagrees" in verdict) == (grows == spectral_norm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adaptive-reuse", "adaptive-psi", "adaptive-chains"])
+def test_self_adapting_variants_are_compared_over_the_interval(tmp_path, name):
+    numbers = EXPERIMENTS[name].run(jax.random.key(0), tmp_path, scale="smoke")
+    variants = {row["variant"] for row in numbers["rows"]}
+    assert len(numbers["rows"]) == 2 * len(variants) * 4
+    ended = [row for row in numbers["rows"] if row["kl"] is not None]
+    assert all(row["kl"] > 0 and row["milliseconds"] > 0 for row in ended) and len(ended) > len(numbers["rows"]) / 2
+    if name == "adaptive-reuse":
+        by = {(row["target"], row["variant"], row["interval"]): row["kl"] for row in numbers["rows"]}
+        # at interval 1 there is nothing to share
+        assert by["ring", "fresh", 1] == pytest.approx(by["ring", "shared", 1], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_control_variates_take_variance(tmp_path):
+    numbers = EXPERIMENTS["adaptive-control"].run(jax.random.key(0), tmp_path, scale="smoke")
+    first = {row["control"]: row["variance_share"] for row in numbers["rows"] if row["after"] == 0}
+    assert first["plain"] == 1 and first["both"] < 0.6
 
 
 @pytest.mark.slow
