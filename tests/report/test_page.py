@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from thalweg.core.files import write_whole
 from thalweg.report import write_report
-from thalweg.report.files import read_folder, write_whole
+from thalweg.report.files import read_folder
 
 CLASSES = {
     "classifier": "a <b>classifier</b>",

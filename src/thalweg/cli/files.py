@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.report.files import write_whole
+from thalweg.core.files import write_whole
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

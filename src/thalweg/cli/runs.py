@@ -15,9 +15,9 @@ from thalweg.cli.config import complete
 from thalweg.cli.console import bar, did_you_mean, say, working
 from thalweg.cli.files import new_folder, read_json, remove_run, write_json, write_npz
 from thalweg.cli.sampling import draw, energies
+from thalweg.core.files import write_whole
 from thalweg.evaluate.images import class_scores
 from thalweg.report import write_report
-from thalweg.report.files import write_whole
 from thalweg.train import DivergedError, Run, every, fit
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.loop import check_fit as check

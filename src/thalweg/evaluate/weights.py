@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from thalweg.core.files import write_whole
 
 Model = TypeVar("Model", bound=eqx.Module)
 
@@ -35,15 +36,7 @@ def write_weights(path: Path, model: eqx.Module, about: Mapping[str, Any]) -> No
     packed = io.BytesIO()
     np.savez(packed, about=np.array(json.dumps(dict(about))), **arrays)  # pyright: ignore[reportArgumentType]
     content = packed.getvalue()
-    # a name of its own: two processes may be writing the same weights
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with refusing(path.parent):
-        try:
-            part.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-            part.replace(path)
-        except BaseException:  # Ctrl-C too
-            part.unlink(missing_ok=True)
-            raise
+    write_whole(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
 def read_weights(path: Path, like: Model) -> tuple[Model, dict[str, Any]]:

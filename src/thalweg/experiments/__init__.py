@@ -220,8 +220,8 @@ def save(
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['empty.json', 'empty.png']
     """
+    from thalweg.core.files import write_whole
     from thalweg.report.figures import png
-    from thalweg.report.files import write_whole
 
     # NaN is no JSON: a number that is not one fails here rather than in whoever reads the file
     text = json.dumps(numbers, indent=2, allow_nan=False, ensure_ascii=False) + "\n"

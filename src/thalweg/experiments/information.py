@@ -22,7 +22,7 @@ from thalweg.train import DivergedError, Run, fit
 _BATCH, _ROWS, _TEST = 512, 20_000, 20_000
 # pairs of this correlation have half a nat of information
 _CORRELATION = math.sqrt(1 - math.exp(-1))
-_SIZES = {"smoke": ((20,), 61), "small": ((20, 40, 80, 160, 320), 1001), "thesis": ((20, 40, 80, 160, 320), 10_001)}
+_SIZES = {"smoke": ((20,), 61), "small": ((20, 40, 80, 160, 320), 2001), "thesis": ((20, 40, 80, 160, 320), 10_001)}
 _INTERVAL = 10
 _COLOURS = (LIGHT.data, LIGHT.samples, LIGHT.held_out, LIGHT.extra)
 
@@ -91,8 +91,10 @@ def pairs(key: PRNGKeyArray, rows: int, d: int) -> Array:
 
 
 @functools.cache
-def _optimizer(steps: int) -> optax.GradientTransformation:
-    return optax.adam(optax.cosine_decay_schedule(0.01, steps))
+def _optimizer(steps: int, d: int) -> optax.GradientTransformation:
+    # Adam moves each of the d²/2 numbers by about its rate: at a rate as 1/d a model is as near the one frozen before
+    # it in any dimension, which the telescope needs
+    return optax.adam(optax.cosine_decay_schedule(0.4 / d, steps))
 
 
 def _measured(key: PRNGKeyArray, name: str, d: int, steps: int, progress: bool) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def _measured(key: PRNGKeyArray, name: str, d: int, steps: int, progress: bool) 
     objective = _methods(d)[name]
     start = Gaussian(jnp.zeros(d), jnp.eye(d))
     begun = time.perf_counter()
-    options = {"optimizer": _optimizer(steps), "steps": steps, "batch_size": _BATCH, "key": key_fit}
+    options = {"optimizer": _optimizer(steps, d), "steps": steps, "batch_size": _BATCH, "key": key_fit}
     told: dict[str, Any] = {"method": name, "dimension": d, "true": d / 4}
     try:
         run = fit(start, pairs(key_data, _ROWS, d), objective, progress=progress, **options)
@@ -132,5 +134,9 @@ def _figure(rows: list[dict[str, Any]]) -> Figure:
     for name, colour in zip(_methods(20), _COLOURS, strict=True):
         own = [row for row in rows if row["method"] == name and row["estimate"] is not None]
         axes.plot([row["true"] for row in own], [row["estimate"] for row in own], "o-", color=colour, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", base=2, linthresh=2)
+    axes.set_xticks(true, [f"{each:g}" for each in true])
+    axes.set_yticks(true, [f"{each:g}" for each in true])
     legend(axes)
     return figure

@@ -1,4 +1,4 @@
-"""What a run folder holds, read with a sentence for every damage, and files written whole or not at all."""
+"""What a run folder holds, read with a sentence for every damage."""
 
 import json
 import tomllib
@@ -30,30 +30,6 @@ def read_folder(run_dir: str | Path) -> Folder:
     updates, evaluations = _metrics(path / "metrics.jsonl")
     samples, results = _samples(path / "samples" / "samples.npz"), _results(path / "results.json")
     return Folder(path, config, updates, evaluations, samples, results)
-
-
-def write_whole(path: Path, content: bytes) -> Path:
-    """Write under a temporary name, then rename: a reader sees the old file or the new one, never half of one.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "new" / "a.txt", b"whole").read_bytes()
-    b'whole'
-    """
-    part = path.with_name(f"{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(content)
-            part.replace(path)
-        except BaseException:  # Ctrl-C too
-            part.unlink(missing_ok=True)
-            raise
-    except OSError as problem:
-        raise ValueError(
-            f"{path}: expected to write it, got '{problem.strerror}'; free space, or choose a folder you can write to"
-        ) from problem
-    return path
 
 
 def _config(folder: Path) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from thalweg import __version__
+from thalweg.core.files import write_whole
 from thalweg.report import figures
-from thalweg.report.files import Folder, read_folder, write_whole
+from thalweg.report.files import Folder, read_folder
 from thalweg.report.template import PAGE, STYLE
 
 _LIBRARIES = ("jax", "equinox", "optax", "blackjax", "numpy", "scikit-learn", "matplotlib")
