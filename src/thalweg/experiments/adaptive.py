@@ -25,7 +25,7 @@ from thalweg.objectives import (
     Power,
     Squared,
 )
-from thalweg.report.figures import LIGHT, canvas, legend, panel
+from thalweg.report.figures import LIGHT, canvas, panel
 from thalweg.samplers import (
     HMC,
     MALA,
@@ -215,22 +215,22 @@ def _fastest(rows: list[dict[str, Any]]) -> str:
 
 
 def _figure(rows: list[dict[str, Any]], names: list[str]) -> Figure:
-    figure = canvas(11, 7.4)
+    figure = canvas(11, 7.8)
+    first, later = INTERVALS[0], INTERVALS[-2]
     for place, target in enumerate(_TARGETS):
         own = [row for row in rows if row["target"] == target]
         left = panel(figure, (2, 2, 2 * place + 1), title=f"{target}: what is learnt", x="interval", y="KL, nats")
-        right = panel(figure, (2, 2, 2 * place + 2), title=f"{target}: on the way", x="seconds", y="KL, nats")
+        title = f"{target}: on the way (dashed: interval {later})"
+        right = panel(figure, (2, 2, 2 * place + 2), title=title, x="seconds", y="KL, nats")
         for name, colour in zip(names, _COLOURS, strict=False):
             ended = [row for row in own if row["variant"] == name and row["kl"] is not None]
             left.plot([row["interval"] for row in ended], [row["kl"] for row in ended], "o-", color=colour, label=name)
             for row in ended:
-                if row["interval"] in (INTERVALS[0], INTERVALS[-2]):
-                    dashes = "-" if row["interval"] == INTERVALS[0] else "--"
-                    label = f"{name}, interval {row['interval']}"
-                    right.plot(row["seconds"], row["kl_on_the_way"], dashes, color=colour, label=label)
+                if row["interval"] in (first, later):
+                    dashes = "-" if row["interval"] == first else "--"
+                    right.plot(row["seconds"], row["kl_on_the_way"], dashes, color=colour)
         for axes in (left, right):
             axes.set_yscale("log")
-        if place == 0:
-            legend(left)
-            legend(right)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(names), frameon=False, fontsize=9)
     return figure
