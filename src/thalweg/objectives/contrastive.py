@@ -118,7 +118,8 @@ class NCE(NoiseContrast):
 
     Smallest where ``exp(-E_θ - log Z)`` is the data's density, normalised: log Z is learnt, as ``params.log_z``. It
     starts at the energy's own where it has one, at the sum over all states on a small finite space, else at an
-    importance-sampling estimate from the noise. Works while noise and data overlap; noise like the data is best.
+    importance-sampling estimate from the noise. Works while noise and data overlap; noise like the data is best, and
+    the model should begin near them too: from afar the loss is flat (Liu et al. 2022, ICLR).
     Metrics: ``log_z``; ``accuracy``, the share of points told apart (a half when noise is like the data);
     ``log_ratio_data`` and ``log_ratio_noise``, means of G; ``data_outside``, the share of data where the noise has no
     density; ``not_finite``, the share of points whose loss is not finite. Reference: Gutmann and Hyvärinen (2012),
