@@ -151,3 +151,15 @@ def test_spread_keeps_both_ends():
 def test_bad_input_is_refused_in_a_sentence(draw, words):
     with pytest.raises(ValueError, match=words):
         draw()
+
+
+def test_metrics_that_never_change_are_named_below():
+    falling = np.linspace(1.0, 0.0, 20)
+    noise = 1e-7 * np.sin(np.arange(20))
+    history = {"loss": falling, "effective_share": 1 + noise, "log_ratio_data": noise, "log_z": falling}
+    figure = figures.training_curves(history)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "log z"]
+    assert figure.get_supxlabel() == "unchanged throughout: effective share 1, log ratio data 0"
+    # a metric that is all there is keeps its panel, and one that is not finite is no constant
+    assert len(figures.training_curves({"share": np.ones(5)}).axes) == 1
+    assert len(figures.training_curves({"loss": falling, "share": np.full(20, np.nan)}).axes) == 2

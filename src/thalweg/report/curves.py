@@ -27,6 +27,8 @@ def training_curves(
 ) -> Figure:
     """Every metric over the updates: raw values faint, their running mean strong; evaluations as dots.
 
+    Metrics of an objective that never changed are named with their value below, in place of a panel of rounding errors.
+
     Args:
         history: a metric's name to its values, one per update (``Run.history``), or to ``(updates, values)``.
         evaluations: the same for what callbacks returned now and then.
@@ -43,7 +45,9 @@ def training_curves(
     grouped = [name for *_, names in _TOGETHER for name in names]
     panels = [(title, label, [name for name in names if name in lines]) for title, label, names in _TOGETHER]
     panels = [each for each in panels if each[2]]
-    panels += [(_words(name).capitalize(), _words(name), [name]) for name in lines if name not in grouped]
+    others = [name for name in lines if name not in grouped]
+    still = [name for name in others if _still(lines[name][1])] if panels or dots else []
+    panels += [(_words(name).capitalize(), _words(name), [name]) for name in others if name not in still]
     total = len(panels) + len(dots)
     rows, columns = -(-total // 2), min(total, 2)
     figure = canvas(WIDTH, 2.7 * rows, theme)
@@ -54,7 +58,15 @@ def training_curves(
         title = f"{_words(name).capitalize()} (evaluation)"
         axes = panel(figure, (rows, columns, number), theme, title=title, x="update", y=_words(name))
         axes.plot(updates, values, "o-", color=theme.held_out, markersize=4, linewidth=1.4)
+    if still:
+        told = ", ".join(f"{_words(name)} {round(lines[name][1].mean(), 5) + 0.0:g}" for name in still)
+        figure.supxlabel(f"unchanged throughout: {told}", fontsize=8.5, color=theme.muted)
     return figure
+
+
+def _still(values: np.ndarray) -> bool:
+    """Whether numbers differ by no more than rounding."""
+    return len(values) > 1 and bool(np.ptp(values) <= 2e-6 * max(1.0, float(np.abs(values).mean())))
 
 
 def _curves(axes: Axes, lines: dict[str, tuple[np.ndarray, np.ndarray]], theme: Theme) -> None:
