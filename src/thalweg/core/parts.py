@@ -39,7 +39,7 @@ class Form(NamedTuple):
 def arrays_and_form(tree: PyTree) -> tuple[list[Array | None], Form]:
     """The arrays of ``tree`` and the rest of it, for a plain ``jax.jit``.
 
-    Equinox's filtered jit does as much and takes 0.4 ms over a call, as long as a hundred steps of a single chain.
+    Equinox's filtered jit does as much and takes longer over a call: a quarter of a millisecond in a training update.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.core import arrays_and_form, together

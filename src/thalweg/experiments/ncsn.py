@@ -60,7 +60,7 @@ def ncsn_mnist(
     steps: int = 10,
 ) -> tuple[Figure, dict[str, Any]]:
     """The same on MNIST at 28×28, which `thalweg data get mnist` fetches: a U-Net that sees 2×2 squares of pixels, 8000
-    updates of 64 images (half a second of processor time each: forty minutes on two cores), 100 samples.
+    updates of 64 images (half a second of processor time each, some 80 minutes in all), 100 samples.
 
     The numbers are those of `ncsn_digits`.
 

@@ -143,11 +143,11 @@ class AdaNCE(SelfAdapting):
         steps: steps per draw of negatives.
         start: where chains begin; by default ``ReplayBuffer(10_000, 0.05)``.
         reuse: draw negatives once per interval, right after freezing, and share them over its updates.
-        stein: weight the negatives by Stein's control variates: less noise in their half of the gradient. It is exact
-            where the chains have reached p_m; with short chains it adds to their bias.
+        stein: weight the negatives by Stein's control variates: less noise in their half of the gradient. It asks
+            for chains that have reached p_m; with short ones it adds to their bias.
         anchor: batches of data, the newest, over which the frozen energy's gradient is averaged at every freezing: what
-            a single batch departs from that is taken off the gradient, so that the data's half has less noise, the
-            less the further θ is from the freezing. 0 is none; every update then costs one gradient more.
+            a single batch departs from that is taken off the gradient, so that the data's half has less noise, with
+            less effect the further θ has moved from the freezing. 0 is none; every update then costs one gradient more.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
     >>> key = jax.random.key(0)
