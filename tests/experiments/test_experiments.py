@@ -79,10 +79,12 @@ def test_the_chains_mixed(two_bumps):
     assert chains["verdict"].startswith("The chains have mixed")
 
 
-def test_numbers_that_are_none_are_not_written(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        save(tmp_path, "bad", canvas(2, 1), {"value": math.nan})
-    assert not list(tmp_path.iterdir())
+def test_a_number_that_is_not_finite_costs_none_of_the_others(tmp_path):
+    rows = [{"kl": 0.5, "diverged": False}, {"kl": math.nan, "diverged": True}]
+    save(tmp_path, "half", canvas(2, 1), {"rows": rows, "largest": math.inf})
+    text = (tmp_path / "half.json").read_text()
+    assert json.loads(text) == {"rows": [rows[0], {"kl": None, "diverged": True}], "largest": None}
+    assert (tmp_path / "half.png").exists()
 
 
 @pytest.mark.slow

@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.experiments import EXPERIMENTS
+from thalweg.experiments import EXPERIMENTS, thesis
 from thalweg.experiments.thesis import PUBLISHED, _scored, _verdict, _verdict_on_shares, _verdict_on_signals
 from thalweg.experiments.thesis_methods import METHODS, divergence, target
 
@@ -48,6 +49,17 @@ def test_the_verdict_on_the_signal_knows_which_of_the_two_is_to_grow(last, bad, 
     row = {"rejuvenation": 0.5, "v_middle": 0.2, "v_largest_last_tenth": last, "updates_not_finite": bad}
     verdict = _verdict_on_signals([row], spectral_norm)
     assert ("disagrees" in verdict) == (grows == spectral_norm)
+
+
+def test_a_training_that_breaks_down_is_drawn_up_to_there(tmp_path, monkeypatch):
+    def broken(*args, **options):
+        raise tw.train.DivergedError("expected a finite loss", {"gradient_norm": np.array([0.5, 30.0, np.inf])})
+
+    monkeypatch.setattr(thesis, "train", broken)
+    numbers = EXPERIMENTS["thesis-figure-3-2"].run(jax.random.key(0), tmp_path, scale="smoke")
+    assert {row["v_last"] for row in numbers["rows"]} == {30.0}
+    assert {row["updates_not_finite"] for row in numbers["rows"]} == {2}  # of four
+    assert "disagrees" not in numbers["verdict"]
 
 
 @pytest.mark.slow

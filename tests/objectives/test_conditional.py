@@ -88,6 +88,16 @@ def test_the_width_is_chosen_between_two_ends_where_the_gradient_vanishes(key):
     assert step.metrics["noise_scale"] == sigma == step.state
 
 
+def test_where_the_first_model_fits_no_width_is_chosen_out_of_noise(key):
+    model = tw.energies.Gaussian(jnp.zeros(16), jnp.linspace(0.5, 2.0, 16))
+    for each in jax.random.split(key, 8):
+        key_data, key_width, key_loss = jax.random.split(each, 3)
+        batch = model.sample(key_data, (250,))
+        _, sigma = ConditionalNCE().init(key_width, model, batch)
+        # too near it would be log 2, too far 0
+        assert 0.15 < float(ConditionalNCE().loss(key_loss, model, None, sigma, batch)[0]) < 0.55
+
+
 def test_on_finite_spaces_sites_are_flipped_as_often_as_teaches_most(key):
     batch = tw.exact.sample(key, SPINS, (500,))
     flat = tw.energies.Ising(jnp.zeros((3, 3)), jnp.zeros(3))

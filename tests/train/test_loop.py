@@ -185,12 +185,13 @@ def test_it_runs_off_the_main_thread_too():
 
 
 def test_a_loss_that_is_not_finite_stops_training_and_is_not_checkpointed(tmp_path):
-    with pytest.raises(tw.train.DivergedError, match=r"expected a finite loss, got (nan|inf|-inf) at update"):
+    with pytest.raises(tw.train.DivergedError, match=r"expected a finite loss, got (nan|inf|-inf) at update") as caught:
         fit(200, optimizer=optax.sgd(1e20), run_dir=tmp_path, checkpoint_every=1)
     for folder in (tmp_path / "checkpoints").iterdir():
         assert int(folder.name) < 200
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert all(np.isfinite(row["loss"]) for row in rows)
+    assert np.allclose(caught.value.history["loss"], [row["loss"] for row in rows])
 
 
 def test_a_damaged_checkpoint_is_said_and_an_older_one_remains(tmp_path):

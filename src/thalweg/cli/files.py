@@ -12,10 +12,6 @@ import numpy as np
 from thalweg.core.files import write_whole
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    write_whole(path, (json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode())
-
-
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Arrays by name in one compressed file."""
     packed = io.BytesIO()

@@ -1,7 +1,11 @@
 """Files written whole or not at all."""
 
+import json
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: Path, content: bytes) -> Path:
@@ -28,3 +32,24 @@ def write_whole(path: Path, content: bytes) -> Path:
             f"{path}: expected to write it, got '{problem.strerror}'; free space, or choose a folder you can write to"
         ) from problem
     return path
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> Path:
+    """Numbers and words as JSON, which knows neither NaN nor infinity: ``null`` stands for what is not finite.
+
+    >>> import tempfile
+    >>> from thalweg.core.files import write_json
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     json.loads(write_json(Path(folder) / "a.json", {"kl": [0.5, math.inf]}).read_text())
+    {'kl': [0.5, None]}
+    """
+    text = json.dumps(_without_nan(values), indent=2, allow_nan=False, ensure_ascii=False)
+    return write_whole(path, (text + "\n").encode("utf-8"))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: _without_nan(each) for name, each in value.items()}
+    return [_without_nan(each) for each in value] if isinstance(value, list | tuple) else value

@@ -7,7 +7,6 @@ takes are options with defaults. The table names functions instead of importing 
 
 import importlib
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -220,12 +219,10 @@ def save(
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['empty.json', 'empty.png']
     """
-    from thalweg.core.files import write_whole
+    from thalweg.core.files import write_json, write_whole
     from thalweg.report.figures import png
 
-    # NaN is no JSON: a number that is not one fails here rather than in whoever reads the file
-    text = json.dumps(numbers, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     write_whole(Path(folder) / f"{name}.png", png(figure))
-    write_whole(Path(folder) / f"{name}.json", text.encode("utf-8"))
+    write_json(Path(folder) / f"{name}.json", numbers)
     for ending, content in (files or {}).items():
         write_whole(Path(folder) / f"{name}{ending}", content)

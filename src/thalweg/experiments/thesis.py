@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from thalweg.evaluate import DigitNetwork, InceptionNetwork, class_scores, digit_network, image_scores
 from thalweg.experiments.thesis_runs import NOISE, SIDE, Scale, grids_of, samples_of, settings_of, train
 from thalweg.report.figures import LIGHT, canvas, legend, panel
+from thalweg.train import DivergedError
 
 # Table 5.2: CIFAR-10, model C
 PUBLISHED = {
@@ -258,19 +259,18 @@ def _signals(
     rows = []
     for place, share in enumerate(shares):
         options = {"rejuvenation": share, "spectral_norm": spectral_norm, "progress": progress}
-        run = train(key, dataset.x_train, settings, **options)
-        signal = run.history["gradient_norm"]
-        finite = np.isfinite(signal)
+        signal = _signal(key, dataset.x_train, settings, **options)
+        tenth = max(1, len(signal) // 10)
         rows.append(
             {
                 "rejuvenation": share,
-                "v_first": float(signal[: max(1, len(signal) // 10)].mean()),
-                "v_last": float(signal[finite][-max(1, len(signal) // 10) :].mean()),
+                "v_first": float(signal[:tenth].mean()),
+                "v_last": float(signal[-tenth:].mean()),
                 "v_middle": float(np.median(signal[len(signal) * 4 // 10 : len(signal) * 6 // 10 + 1])),
-                "v_largest_last_tenth": float(signal[finite][-max(1, len(signal) // 10) :].max()),
-                "v_largest": float(signal[finite].max()),
-                "updates_not_finite": int(np.sum(~finite)),
-                "v_every_10": [float(v) for v in signal[9::10] if np.isfinite(v)],
+                "v_largest_last_tenth": float(signal[-tenth:].max()),
+                "v_largest": float(signal.max()),
+                "updates_not_finite": settings.updates - len(signal),
+                "v_every_10": signal[9::10].tolist(),
             }
         )
         width = max(1, min(_ROLLING, len(signal) // 5))
@@ -293,3 +293,13 @@ def _signals(
     numbers = {"scale": scale, "settings": settings._asdict(), "spectral_norm": spectral_norm, "rows": rows}
     numbers["verdict"] = _verdict_on_signals(rows, spectral_norm)
     return figure, numbers | {"table": {"columns": columns, "rows": table}}
+
+
+def _signal(key: PRNGKeyArray, x: np.ndarray, settings: Scale, **options: Any) -> np.ndarray:
+    """v at every update up to where it or the loss is no longer finite, which belongs in the figure."""
+    try:
+        history = train(key, x, settings, **options).history
+    except DivergedError as problem:
+        history = problem.history
+    signal = history["gradient_norm"]
+    return signal[np.cumprod(np.isfinite(signal)).astype(bool)]

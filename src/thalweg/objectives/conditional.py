@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,8 +18,9 @@ from thalweg.samplers.starts import point_space
 from thalweg.spaces import Discrete, Finite
 
 # σ is looked for between these multiples of the data's deviation, a flip between half a site of a point and all its
-# sites by half; the gradient's variance is read off so many parts of the first batch
-_WIDTHS, _SCALES, _PARTS = (0.01, 10.0), 13, 16
+# sites by half; the gradient's variance is read off so many parts of the first batch, and a signal so many times its
+# standard error is believed
+_WIDTHS, _SCALES, _PARTS, _CLEAR = (0.01, 10.0), 13, 16, 2.5
 
 
 class ConditionalNCE(Objective):
@@ -30,8 +31,10 @@ class ConditionalNCE(Objective):
     where log Z cancels. The noise needs no fitting to the data, but its width matters: copies too near or too far teach
     nothing, the gradient vanishes at both ends. Unless it is given, the width is chosen in `init`, on a grid, by the
     largest ratio ``‖E∇‖² / tr Var ∇`` of the gradient at the first model and batch (`signal_to_noise`), and kept as the
-    objective's state. Metrics: ``accuracy``, the share of pairs told apart; ``log_ratio``, the mean of G; and
-    ``noise_scale``, σ or the probability of a flip, where it was chosen. Reference: Ceylan and Gutmann (2018), ICML.
+    objective's state. Where that batch shows no gradient at any width, as when the first model is near the data, it is
+    the width whose loss lies half-way between those at the two ends. Metrics: ``accuracy``, the share of pairs told
+    apart; ``log_ratio``, the mean of G; and ``noise_scale``, σ or the probability of a flip, where it was chosen.
+    Reference: Ceylan and Gutmann (2018), ICML.
 
     Args:
         sigma: σ of Gaussian noise around x; on finite spaces leave it out, and sites are flipped.
@@ -73,8 +76,11 @@ class ConditionalNCE(Objective):
         if len(batch) < 2:
             raise ValueError(f"expected at least 2 rows to choose the noise from, got {len(batch)}; give sigma")
         scales = _scales(space, batch)
-        ratios = signal_to_noise(key, energy, batch, jax.vmap(_maker(space))(scales))
-        return None, scales[jnp.argmax(ratios)]
+        found = _signals(key, energy, batch, jax.vmap(_maker(space))(scales))
+        clear = found.ratio > _CLEAR * found.error
+        halfway = jnp.argmin(jnp.abs(found.loss - (jnp.min(found.loss) + jnp.max(found.loss)) / 2))
+        best = jnp.where(jnp.any(clear), jnp.argmax(jnp.where(clear, found.ratio, -jnp.inf)), halfway)
+        return None, scales[best]
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: Array) -> tuple[Array, Step]:
         energy = as_energy(energy)
@@ -93,7 +99,6 @@ def pair_log_ratios(key: PRNGKeyArray, energy: Energy, noise: Any, batch: Array)
     return log_p - log_q + jax.vmap(noise.log_prob)(y, batch) - jax.vmap(noise.log_prob)(batch, y)
 
 
-@eqx.filter_jit
 def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -> Float[Array, " scales"]:
     r"""``‖E∇‖² / tr Var ∇`` of the gradient that one pair ``(x, y)`` gives in the energy's parameters, for each noise.
 
@@ -115,36 +120,48 @@ def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -
     >>> int(jnp.argmax(ratios))
     1
     """
+    return _signals(key, energy, batch, noises).ratio
+
+
+class _Signal(NamedTuple):
+    """Of each noise the ratio, the standard error it would have without any signal, and the mean loss."""
+
+    ratio: Array
+    error: Array
+    loss: Array
+
+
+@eqx.filter_jit
+def _signals(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -> _Signal:
     energy = as_energy(energy)
     parts = min(_PARTS, len(batch))
     rows = len(batch) // parts
     split = batch[: parts * rows].reshape(parts, rows, *batch.shape[1:])
     keys = jax.random.split(key, parts)
 
-    def gradient(noise, key, part):
-        def loss(energy):
-            return jnp.mean(jax.nn.softplus(-pair_log_ratios(key, energy, noise, part)))
+    @eqx.filter_value_and_grad
+    def gradient(energy, noise, key, part):
+        return jnp.mean(jax.nn.softplus(-pair_log_ratios(key, energy, noise, part)))
 
-        return eqx.filter_grad(loss)(energy)
-
-    def ratio(noise):
-        def add(sums, given):
-            slope = gradient(noise, *given)
-            return (jax.tree.map(jnp.add, sums[0], slope), sums[1] + _square(slope)), None
+    def measured(noise):
+        def add(total, given):
+            loss, slope = gradient(energy, noise, *given)
+            # with the sum so far: the products of all pairs at the memory of one gradient
+            return jax.tree.map(jnp.add, total, slope), (loss, _product(slope, total), _product(slope, slope))
 
         nothing = jax.tree.map(jnp.zeros_like, eqx.filter(energy, eqx.is_inexact_array))
-        # sums and not a list: the memory is that of one gradient
-        (total, squares), _ = jax.lax.scan(add, (nothing, jnp.zeros(())), (keys, split))
-        mean_square = _square(total) / parts**2
-        variance = (squares / parts - mean_square) * parts / (parts - 1)
-        signal = mean_square - variance / parts
-        return jnp.where(variance > 0, signal / jnp.where(variance > 0, variance * rows, 1.0), 0.0)
+        _, (losses, products, squares) = jax.lax.scan(add, nothing, (keys, split))
+        pairs = parts * (parts - 1) / 2
+        variance = jnp.mean(squares) - jnp.sum(products) / pairs
+        products *= jnp.where(variance > 0, 1 / jnp.where(variance > 0, variance * rows * pairs, 1.0), 0.0)
+        # without signal each product has mean zero given those before
+        return _Signal(jnp.sum(products), jnp.linalg.norm(products), jnp.mean(losses))
 
-    return jax.lax.map(ratio, noises)
+    return jax.lax.map(measured, noises)
 
 
-def _square(tree: PyTree) -> Array:
-    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
+def _product(one: PyTree, other: PyTree) -> Array:
+    return sum((jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True)), jnp.zeros(()))
 
 
 def _maker(space: Any) -> Callable[[Array], Any]:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from jaxtyping import Array
 
 
 class DivergedError(RuntimeError):
-    """Training met a loss that is not finite."""
+    """Training met a loss that is not finite; ``history`` holds the metrics of the updates before it."""
+
+    def __init__(self, message: str, history: Mapping[str, np.ndarray]):
+        super().__init__(message)
+        self.history = history
 
 
 class Record:
@@ -36,7 +41,8 @@ class Record:
         if not np.isfinite(row["loss"]):
             raise DivergedError(
                 f"expected a finite loss, got {row['loss']} at update {step}; checkpoints before it are whole: "
-                "lower the learning rate or the sampler's step size, or turn on spectral normalisation, and resume"
+                "lower the learning rate or the sampler's step size, or turn on spectral normalisation, and resume",
+                self.history(),
             )
         self._rows.append(row)
         self._unwritten.append({"step": step, **row})
