@@ -88,7 +88,7 @@ def test_methods_are_measured_over_the_dimension(tmp_path):
     numbers = EXPERIMENTS["thesis-table-3-1"].run(jax.random.key(0), tmp_path, scale="smoke")
     assert [(row["method"], row["dimension"]) for row in numbers["rows"]] == [(m, d) for m in METHODS for d in (2, 4)]
     learns = {row["method"] for row in numbers["rows"] if row["self_normalising"]}
-    assert learns == {"adversarial NCE", "flow NCE"}
+    assert learns == {"ACE", "FCE"}
     assert all(row["seconds_per_update"] > 0 and row["megabytes"] > 0 for row in numbers["rows"])
 
 

@@ -33,9 +33,9 @@ class Method(NamedTuple):
 
 
 METHODS = {
-    "conditional NCE": Method(lambda d: ConditionalNCE(), False, False, False),
-    "adversarial NCE": Method(lambda d: AdversarialNCE(), True, True, False),
-    "flow NCE": Method(lambda d: FlowNCE(warm_start=300), True, True, True),
+    "CNCE": Method(lambda d: ConditionalNCE(), False, False, False),
+    "ACE": Method(lambda d: AdversarialNCE(), True, True, False),
+    "FCE": Method(lambda d: FlowNCE(warm_start=300), True, True, True),
     # the best step of MALA falls as d^(-1/3), see Roberts and Rosenthal (1998)
     "AdaNCE": Method(lambda d: AdaNCE(1, MALA(0.5 * d ** (-1 / 3)), steps=10, start=persistent()), False, False, True),
 }
@@ -163,13 +163,14 @@ def _figure(rows: list[dict[str, Any]]) -> Figure:
     places = figure.add_gridspec(1, 2)
     left = panel(figure, places[0], title="How near", x="dimension", y="KL, nats")
     right = panel(figure, places[1], title="How long", x="dimension", y="milliseconds an update")
+    dimensions = sorted({row["dimension"] for row in rows})
     for name, colour in zip(METHODS, _COLOURS, strict=True):
         own = [row for row in rows if row["method"] == name]
-        dimensions = [row["dimension"] for row in own]
-        left.plot(dimensions, [max(row["kl"], 1e-4) for row in own], "o-", color=colour, label=name)
+        left.plot(dimensions, [row["kl"] for row in own], "o-", color=colour, label=name)
         right.plot(dimensions, [1000 * row["seconds_per_update"] for row in own], "o-", color=colour, label=name)
     for axes in (left, right):
         axes.set_xscale("log", base=2)
+        axes.set_xticks(dimensions, [str(d) for d in dimensions])
         axes.set_yscale("log")
     legend(left)
     return figure

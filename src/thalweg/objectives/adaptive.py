@@ -21,11 +21,9 @@ from thalweg.spaces import require_gradient
 
 
 class Negatives(NamedTuple):
-    """Samples of the frozen model, their energies there, their weights (those of a plain mean are ``None``), and what
-    the chains told."""
+    """Samples of the frozen model, their weights (those of a plain mean are ``None``), and what the chains told."""
 
     x: Array
-    energies: Array
     weights: Array | None
     metrics: dict[str, Array]
 
@@ -93,12 +91,15 @@ class SelfAdapting(Objective):
             negatives, memory = jax.lax.cond(due, lambda: self._draw(key, past, state, batch), lambda: kept)
         rows = batch.shape[0]
         # one pass over both halves: the same matrix products at twice the batch
-        energies = jax.vmap(energy)(jnp.concatenate([batch, negatives.x]))
-        log_ratios = jnp.concatenate([jax.vmap(past)(batch), negatives.energies]) - energies
+        points = jnp.concatenate([batch, negatives.x])
+        energies, frozen_energies = jax.vmap(energy)(points), jax.vmap(past)(points)
+        log_ratios = frozen_energies - energies
         data, samples = self.terms(log_ratios[:rows], log_ratios[rows:])
         told = negatives.metrics | _told(energies, log_ratios, rows)
         told["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, samples])))
-        told["log_z_change"] = jax.lax.cond(due, lambda: _log_z_change(before, negatives), lambda: jnp.zeros(()))
+        told["log_z_change"] = jax.lax.cond(
+            due, lambda: _log_z_change(before, negatives.x, frozen_energies[rows:]), lambda: jnp.zeros(())
+        )
         weights = negatives.weights
         loss = jnp.mean(data) + (jnp.mean(samples) if weights is None else weights @ samples)
         anchor = state.anchor
@@ -113,7 +114,7 @@ class SelfAdapting(Objective):
         weights = None
         if self.stein:
             weights = stein_weights(ended.x, jax.vmap(lambda x: score(past, x))(ended.x))
-        return Negatives(ended.x, jax.vmap(past)(ended.x), weights, ended.metrics), ended.memory
+        return Negatives(ended.x, weights, ended.metrics), ended.memory
 
     def _slope(self) -> Array:
         """By what ``∇E_θ`` at the data is multiplied right after a freezing: ½ for AdaNCE, else ψ''(1)."""
@@ -236,9 +237,9 @@ def _interval(value: int | Array) -> Array:
     return jnp.asarray(value, jnp.int32)
 
 
-def _log_z_change(before: Energy, negatives: Negatives) -> Array:
-    """``log Z_m - log Z_before = -log E_m exp(E_m - E_before)``."""
-    log_weights = negatives.energies - jax.vmap(before)(negatives.x)
+def _log_z_change(before: Energy, x: Array, energies: Float[Array, " chains"]) -> Array:
+    """``log Z_m - log Z_before = -log E_m exp(E_m - E_before)``, from points of the new model and their energies."""
+    log_weights = energies - jax.vmap(before)(x)
     return jnp.log(len(log_weights)) - jax.nn.logsumexp(log_weights)
 
 
