@@ -50,7 +50,7 @@ def table_3_1(
     dimensions: KL in closed form, the error of the learnt log Z where one is learnt, time and memory of an update.
 
     The model is the same family, begun at the data's means and variances without correlations, so all that is measured
-    is the method. From far away the methods that learn log Z do not move, see `NCE`.
+    is the method. From far away noise that learns does not bring the model to the data, see also `NCE`.
 
     >>> figure, numbers = table_3_1(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
