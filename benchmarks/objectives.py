@@ -6,13 +6,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import optax
 from jax import Array
 
 import thalweg as tw
 from measure import Contestant, PeerMissing, Row, Settings, Worker, local, race, row
-from thalweg.train.loop import begin, update
+from thalweg.core import split_static
+from thalweg.train.update import Update, begin, training_key
 
 PEERS = ("torchebm", "ebmkit")
 SMALL, LARGE = 16, 1024
@@ -125,12 +125,12 @@ def _temporary(function: Any, *arguments: Any) -> int:
 
 def _update(energy: Any, x: Array, objective: tw.core.Objective) -> Contestant:
     """One update as `tw.fit` makes it, without its bookkeeping."""
-    optimizer, key = optax.adam(1e-3), jax.random.key(0)
-    training = [begin(energy, x, objective, optimizer, None, key)]
-    held = (objective, optimizer, key, jnp.asarray(0), jnp.asarray(0.0), x)
+    optimizer, key = optax.adam(1e-3), training_key(jax.random.key(0))
+    begun = begin(energy, x, objective, optimizer, None, key)
+    update, arrays = Update(objective, optimizer, begun, x), [split_static(begun)[0]]
 
     def run() -> Array:
-        training[0], metrics = update(held, training[0])
+        arrays[0], metrics = update(arrays[0], key, 0, x)
         return metrics["loss"]
 
     return local(run)

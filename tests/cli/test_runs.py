@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -64,6 +65,13 @@ def test_a_run_leaves_its_whole_folder(trained):
         assert np.mean(samples["energy_samples"]) == pytest.approx(results["energy_samples"], rel=1e-5)
         # the trace ends where the energies of the samples begin
         assert samples["energy_trace"][:, -1] == pytest.approx(samples["energy_samples"][:16], rel=1e-4, abs=1e-5)
+
+
+def test_a_run_uses_no_key_twice(thalweg, no_report):
+    with jax.debug_key_reuse(True):
+        assert thalweg("train", "tiny.toml", "--run-dir", "once", "--set", "train.steps=3").code == 0
+        assert thalweg("train", "--resume", "once", "--set", "train.steps=5").code == 0
+        assert thalweg("sample", "once", "--seed", "5").code == 0
 
 
 def test_sampling_again_replaces_samples_and_keeps_the_rest(thalweg, trained):

@@ -22,6 +22,7 @@ def test_good_data_comes_back_itself():
         (np.float32(1), {}, "expected an array .*, got a single number; give it"),
         (np.zeros((3, 2), np.uint8), {}, "expected floats, got uint8; scale images with thalweg.data.scale_pixels"),
         (np.zeros((3, 2), bool), {}, "expected floats, got bool"),
+        (np.ma.masked_array(np.zeros((3, 2)), np.eye(3, 2)), {}, "expected plain numbers, got a masked array; fill it"),
         (np.zeros((3, 2), complex), {}, "expected real numbers, got complex128"),
         (np.array(["a"]), {"integers": True}, "expected real numbers, got <U1"),
         ([[1.0], [1.0, 2.0]], {}, "expected rows of one shape, got ragged ones"),

@@ -53,8 +53,8 @@ def test_a_barrier_gone_nan_gives_nan_and_no_endless_loop(key):
     [
         (lambda e: e.Banana(scale=0.0), "expected scale > 0, got 0.0"),
         (lambda e: e.DoubleWell(-1.0), "expected barrier > 0, got -1.0"),
-        (lambda e: e.DoubleWell(dim=0), "expected at least one dimension, got 0"),
-        (lambda e: e.Funnel(dim=1), "expected a funnel of at least 2 dimensions, got 1"),
+        (lambda e: e.DoubleWell(dim=0), "expected dim to be a whole number >= 1, got 0"),
+        (lambda e: e.Funnel(dim=1), "expected dim to be a whole number >= 2, got 1"),
         (lambda e: e.Funnel(scale=jnp.nan), "expected scale > 0, got nan"),
     ],
 )

@@ -6,7 +6,8 @@ import pytest
 
 import thalweg as tw
 from thalweg import exact
-from thalweg.energies.lattice import Matrix, colour
+from thalweg.energies.couplings import Matrix
+from thalweg.energies.structure import colour
 
 
 def test_three_forms_of_one_coupling_agree(key):
@@ -20,14 +21,120 @@ def test_three_forms_of_one_coupling_agree(key):
         ]
     )
     graph = tw.energies.Graph(edges, 0.7)
-    matrix = Matrix(graph.field(jnp.eye(12)))
-    x = jax.random.normal(key, (12,))
-    for coupling in (graph, matrix):
+    whole = graph.field(jnp.eye(12))
+    masked = Matrix(whole, np.asarray(whole) != 0)
+    x = jax.random.normal(key, (12, 3))
+    for coupling in (graph, Matrix(whole), masked):
         assert jnp.allclose(coupling.field(x), grid.field(x), atol=1e-6)
+        for sites in (np.array([4, 0, 11]), jnp.array([7])):
+            assert jnp.allclose(coupling.local_field()(x, sites), grid.field(x)[sites], atol=1e-6)
         blocks = coupling.colours()
         assert np.array_equal(blocks.sum(axis=0), np.ones(12))
         for block in blocks:
             assert not any(block[i] and block[j] for i, j in edges)
+    assert len(graph.colours()) == len(masked.colours()) == 2
+
+
+def star_and_chain():
+    """A site tied to all others, where a table of neighbours would be nearly the whole matrix."""
+    edges = [(0, other) for other in range(1, 40)]
+    return tw.energies.Graph(edges, jnp.arange(39.0), 40)
+
+
+def test_a_graph_of_uneven_degrees_has_the_same_local_field(key):
+    graph, x = star_and_chain(), jax.random.normal(key, (40, 2))
+    for sites in (np.array([0]), np.array([3, 7])):
+        assert jnp.allclose(graph.local_field()(x, sites), graph.field(x)[sites], rtol=1e-5)
+
+
+def with_weights(energy, weights):
+    return eqx.tree_at(lambda e: e.coupling.weights, energy, weights)
+
+
+@pytest.mark.parametrize(
+    "model", [lambda w: tw.energies.Ising(w, 0.2), lambda w: tw.energies.Potts(w, 3, [0.3, 0, -0.3])]
+)
+def test_blocks_do_not_depend_on_the_weights_of_the_day(key, model):
+    """Made of zeros, then given weights as training gives them: a sweep still leaves the law as it is."""
+    weights = jnp.triu(jax.random.normal(key, (4, 4)), 1)
+    energy = with_weights(model(jnp.zeros((4, 4))), weights + weights.T)
+    assert len(energy.blocks) == 4
+    law = np.asarray(exact.probabilities(energy), float)
+    for scan in ("systematic", "random"):
+        matrix = np.asarray(tw.samplers.Gibbs(scan).transition_matrix(energy), float)
+        np.testing.assert_allclose(law @ matrix, law, atol=1e-6)
+    start = jnp.broadcast_to(energy.space.states(5, 1), (40_000, 4))
+    matrix = np.asarray(tw.samplers.Gibbs().transition_matrix(energy), float)
+    ends = np.asarray(jax.vmap(energy.space.index)(eqx.filter_jit(energy.sweep)(key, start)))
+    expected = 40_000 * matrix[5]
+    z = (np.bincount(ends, minlength=energy.space.size) - expected) / np.sqrt(expected + 1)
+    assert np.max(np.abs(z)) < 5.5
+
+
+# few blocks written out, many as a loop, of one site and of several, and lattices drawn whole
+SWEEPS = {
+    "few": lambda: tw.energies.Ising(tw.energies.Graph([(0, 1), (1, 2), (2, 3)], [0.5, -0.4, 0.8]), 0.1),
+    "many": lambda: tw.energies.Ising(0.1 * (jnp.ones((10, 10)) - jnp.eye(10)), -0.1),
+    "many of several": lambda: tw.energies.Ising(
+        tw.energies.Graph([(i, j) for i in range(9) for j in range(i)], 0.2, 11), jnp.arange(11) / 20
+    ),
+    "whole": lambda: tw.energies.Ising(tw.energies.Grid((3, 3), 0.3), 0.1),
+    "labels": lambda: tw.energies.Potts(tw.energies.Grid((2, 3), 0.5, periodic=False), 3, [0.5, 0.0, -0.5]),
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_way_to_sweep_has_the_law_of_the_block_updates(key, name):
+    """Exact starts, one sweep, and the frequencies of all states against the law."""
+    energy = SWEEPS[name]()
+    chains = 60_000
+    law = np.asarray(exact.probabilities(energy), float)
+    key_start, key_sweep, key_block = jax.random.split(key, 3)
+    start = exact.sample(energy, (chains,), key=key_start)
+    sweep = eqx.filter_jit(energy.sweep)(key_sweep, start)
+    assert sweep.dtype == jnp.int32
+    assert float(jnp.mean(sweep != start)) > 0.05
+    counts = jnp.array(energy.space.levels)
+    for points, note in ((sweep, "sweep"), (energy.resample(key_block, start, energy.blocks[0]), "block")):
+        seen = np.asarray(jnp.mean(points[..., None] == counts, axis=0))
+        marginals = np.asarray(exact.marginals(energy), float)
+        z = (seen - marginals) / np.sqrt(marginals * (1 - marginals) / chains)
+        assert np.max(np.abs(z)) < 5, note
+        pairs = np.einsum("ci,cj->ij", *[np.asarray(points, float)] * 2) / chains
+        states = np.asarray(energy.space.states(0, energy.space.size), float)
+        second = np.einsum("s,si,sj->ij", law / law.sum(), states, states)
+        assert np.max(np.abs(pairs - second)) < 5 * states.max() ** 2 / np.sqrt(chains), note
+
+
+def test_a_block_of_its_own_for_every_chain(key):
+    energy = SWEEPS["many"]()
+    x = jnp.ones((4, 10), jnp.int32)
+    blocks = jnp.eye(10, dtype=bool)[jnp.array([0, 3, 3, 9])]
+    moved = energy.resample(key, x, blocks)
+    assert jnp.all((moved == x) | blocks)
+    traced = eqx.filter_jit(energy.resample)(key, x, blocks[1])
+    assert jnp.all((traced == x) | blocks[1])
+
+
+def test_blocks_stay_numbers_under_jit_and_are_no_leaf(key):
+    energy = tw.energies.Ising(Matrix(jnp.zeros((4, 4)), np.ones((4, 4), bool)))
+    assert all(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(energy))
+    assert jax.jit(lambda energy: jnp.zeros(len(energy.blocks)))(energy).shape == (4,)
+    assert isinstance(jax.eval_shape(lambda e: e, energy).blocks, np.ndarray)
+
+
+def test_pairs_outside_the_mask_stay_at_zero(key):
+    mask = np.zeros((4, 4), bool)
+    mask[:2, 2:] = mask[2:, :2] = True
+    weights = jnp.ones((4, 4)) - jnp.eye(4)
+    energy = tw.energies.Ising(Matrix(weights, mask))
+    assert jnp.all(energy.coupling.weights == mask)
+    assert len(energy.blocks) == 2
+    moved = with_weights(energy, weights)  # an update that does not know of the mask
+    x = jnp.array([1, -1, 1, 1])
+    assert float(moved(x)) == float(energy(x))
+    gradient = eqx.filter_grad(lambda e: e(x))(moved).coupling.weights
+    assert jnp.all((gradient != 0) == mask)
 
 
 def test_a_matrix_in_training_stays_a_coupling(key):
@@ -132,6 +239,26 @@ def test_colouring_of_a_complete_graph_needs_every_colour():
         (lambda: tw.energies.Ising(jnp.eye(2)), "zero diagonal"),
         (lambda: tw.energies.Ising(jnp.zeros((2, 2)), jnp.zeros(3)), "expected bias of shape"),
         (lambda: tw.energies.Ising(jnp.zeros((2, 2)), space=tw.Real(2)), r"expected Spin\(2\) or Binary\(2\)"),
+        (lambda: tw.energies.Ising(jnp.full((2, 2), jnp.nan)), "expected couplings to be finite"),
+        (lambda: tw.energies.Ising(np.ma.array(np.zeros((2, 2)), mask=np.eye(2))), "masked"),
+        (lambda: tw.energies.Ising(jnp.zeros((2, 2)), jnp.nan), "expected bias to be finite"),
+        (lambda: Matrix(jnp.zeros((2, 2)), np.ones((3, 3), bool)), "expected a boolean mask of the couplings' shape"),
+        (lambda: Matrix(jnp.zeros((2, 2)), np.ones((2, 2))), "expected a boolean mask"),
+        (lambda: Matrix(jnp.zeros((2, 2)), np.array([[False, True], [False, False]])), "expected a symmetric mask"),
+        (lambda: tw.energies.Graph([(0, 5)], 1.0, 3), "expected edges between the sites 0 to 2, got sites 0 to 5"),
+        (lambda: tw.energies.Graph([(-1, 1)], 1.0), "got sites -1 to 1"),
+        (lambda: tw.energies.Graph([(0, 1)], jnp.nan), "expected weights to be finite"),
+        (lambda: tw.energies.Graph([(0, 1)], jnp.ones(3)), "expected one weight per edge"),
+        (lambda: tw.energies.Graph(np.zeros((0, 2), int), 1.0), r"expected edges as whole numbers \(m, 2\)"),
+        (lambda: tw.energies.Graph([(0.0, 1.5)], 1.0), "expected edges as whole numbers"),
+        (lambda: tw.energies.Graph([(0, 1), (1,)], 1.0), "expected edges as whole numbers"),
+        (lambda: tw.energies.Grid((4, 4), jnp.ones((4, 4))), "expected one weight for all neighbours"),
+        (lambda: tw.energies.Grid(4), r"expected a lattice of \(rows, columns\)"),
+        (lambda: tw.energies.Grid((4, 4.5)), "whole number"),
+        (lambda: tw.energies.Grid((4, 4), periodic="yes"), "expected periodic to be True or False"),
+        (lambda: tw.energies.Potts(jnp.zeros((2, 2)), 1), "expected k to be a whole number >= 2"),
+        (lambda: tw.energies.Potts(jnp.zeros((2, 2)), 3)(jnp.zeros((2, 4))), "expected one point"),
+        (lambda: tw.energies.GaussianField(jnp.zeros((2, 2)), [1.0, -1.0]), "expected diagonal > 0"),
         (lambda: tw.energies.Graph([(0, 0)], 1.0), "none from a site to itself"),
         (lambda: tw.energies.Graph([(0, 1), (1, 0)], 1.0), "expected every edge once"),
         (lambda: tw.energies.Grid((2, 4)), "at least 3 sites round a torus"),

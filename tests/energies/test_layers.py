@@ -131,13 +131,13 @@ def matrix_with(singular_values):
 
 
 MATRICES = {
-    "random": normal(3, 128, 128),
-    "ill-conditioned": matrix_with(np.geomspace(1e3, 1e-3, 128)),
-    "all but one alike": matrix_with(np.r_[1.02, np.ones(127)]),
-    "crowded below the top": matrix_with(np.linspace(1.0, 0.5, 128)),
-    "tall": normal(4, 400, 60),
-    "one column": normal(5, 64, 1),
-    "one row": normal(6, 1, 64),
+    "random": lambda: normal(3, 128, 128),
+    "ill-conditioned": lambda: matrix_with(np.geomspace(1e3, 1e-3, 128)),
+    "all but one alike": lambda: matrix_with(np.r_[1.02, np.ones(127)]),
+    "crowded below the top": lambda: matrix_with(np.linspace(1.0, 0.5, 128)),
+    "tall": lambda: normal(4, 400, 60),
+    "one column": lambda: normal(5, 64, 1),
+    "one row": lambda: normal(6, 1, 64),
 }
 
 
@@ -146,7 +146,7 @@ advance = eqx.filter_jit(refresh)
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_the_norm_is_right_after_twenty_refreshes(name):
-    matrix = MATRICES[name]
+    matrix = MATRICES[name]()
     weight = Weight(matrix.shape, key=jax.random.key(0), spectral_norm=True)
     # the vectors were made for another weight
     weight = eqx.tree_at(lambda w: w.array, weight, matrix)

@@ -240,10 +240,10 @@ def test_a_residual_net_halves_the_image():
         (lambda key: ConvNet(key=key), "expected a preset or a shape with layers, got None with None"),
         (lambda key: ConvNet("digits", width=0, key=key), "expected width > 0, got 0"),
         (lambda key: ConvNet(shape=(8, 8, 1), layers=[(9, 1, 0, 4)], key=key), "expected at least 9 pixels a side"),
-        (lambda key: MLP(2, width=0, key=key), "expected width >= 1 and depth >= 0, got 0 and 2"),
+        (lambda key: MLP(2, width=0, key=key), "expected width to be a whole number >= 1, got 0"),
         (lambda key: MLP(2, activation="swish", key=key), "expected an activation among leaky_relu, silu, lipswish"),
         (lambda key: ResNet((8, 8), key=key), "expected an image .* or a vector"),
-        (lambda key: ResNet((8, 8, 1), channels=(), key=key), "expected at least one stage of one block"),
+        (lambda key: ResNet((8, 8, 1), channels=(), key=key), "expected the channels of at least one stage"),
     ],
 )
 def test_bad_descriptions_are_refused(build, message):

@@ -9,9 +9,12 @@ import pytest
 
 import thalweg as tw
 from thalweg.core import Info
+from thalweg.core.random import log_uniform, split
+from thalweg.samplers.discrete import _at, _log_proposals
 from thalweg.samplers.hamiltonian import leapfrog
-from thalweg.samplers.langevin import Position
-from thalweg.samplers.metropolis import EnergyState, RandomWalk
+from thalweg.samplers.metropolis import RandomWalk
+from thalweg.samplers.single_chain import step_chains
+from thalweg.samplers.states import EnergyState, Position
 
 LADDER = (1.0, 2.0, 4.0)
 SKEWED = tw.energies.GaussianMixture(
@@ -32,7 +35,7 @@ class NoAccept(RandomWalk):
 def langevin_proposal(key, kernel, energy, state, factor):
     x = state.x - kernel.step_size / 2 * state.gradient
     x = x + factor * jnp.sqrt(kernel.step_size) * jax.random.normal(key, x.shape)
-    return kernel.init(energy, x)
+    return kernel.init(key, energy, x)
 
 
 def log_density(kernel, to, start):
@@ -116,14 +119,30 @@ class MeanNotDraw(tw.samplers.Gibbs):
 class WithoutNoise(tw.energies.GaussianField):
     """Gaussian units set to their conditional means."""
 
-    def resample(self, key, x, block):
-        return jnp.where(block, (self.shift + self.coupling.field(x)) / self.diagonal, x)
+    def _draw(self, noise, field, sites):
+        return super()._draw(jnp.zeros_like(noise), field, sites)
 
 
 class NoHastings(tw.samplers.GibbsWithGradients):
-    def _propose(self, energy, state, move):
-        new, _ = super()._propose(energy, state, move)
-        return new, state.energy - new.energy
+    """Flips spins by the gradient's proposal, and accepts by the energies alone."""
+
+    def step(self, key, energy, state):
+        key_move, key_accept = jax.random.split(key)
+        move = jax.random.categorical(key_move, _log_proposals(energy.space, state))
+        flips = 1 - 2 * jax.nn.one_hot(move, state.x.shape[1], dtype=state.x.dtype)
+        return accepted(key_accept, _at(energy, energy.space, state.x * flips), state, 0.0)
+
+    def transition_matrix(self, energy):
+        space = energy.space
+        states = space.states(0, space.size)
+        here = _at(energy, space, states)
+        sites, rows = range(states.shape[1]), jnp.arange(len(states))
+        matrix = jnp.zeros((len(states), len(states)))
+        for site in sites:
+            there = jax.vmap(space.index)(states.at[:, site].multiply(-1))
+            accept = jnp.exp(jnp.minimum(here.energy - here.energy[there], 0))
+            matrix = matrix.at[rows, there].add(jnp.exp(_log_proposals(space, here)[:, site]) * accept)
+        return matrix + jnp.diag(1 - matrix.sum(axis=1))
 
 
 class WrongMatrix(tw.samplers.Gibbs):
@@ -164,23 +183,31 @@ class WrongRung(tw.samplers.ParallelTempering):
     """Swaps by the energies of the rung below."""
 
     def _energies(self, energy, inner):
-        return jnp.roll(super()._energies(energy, inner), 1, axis=0)
+        return jnp.roll(super()._energies(energy, inner), 1, axis=1)
 
 
 class OneWay(tw.samplers.ParallelTempering):
     """Where two rungs swap, the hotter one keeps its point, so that there are two copies of it."""
 
-    def _exchanged(self, energy, inner, source):
-        return super()._exchanged(energy, inner, jnp.maximum(source, jnp.arange(len(source))[:, None]))
+    def _exchange(self, energy, inner, swap):
+        hotter = jnp.concatenate([jnp.zeros_like(swap[:, :1]), swap], axis=1)
+        like = lambda leaf: hotter.reshape(*hotter.shape, *[1] * (leaf.ndim - 2))
+        swapped = super()._exchange(energy, inner, swap)
+        return jax.tree.map(lambda old, new: jnp.where(like(old), old, new), inner, swapped)
 
 
 class BothAtOnce(tw.samplers.ParallelTempering):
     """Tries even and odd pairs in one step, so that a point may have to go two ways."""
 
     def step(self, key, energy, state):
-        all_pairs = eqx.tree_at(lambda s: s.parity, state, jnp.arange(len(self.temperatures) - 1) % 2)
-        new, info = super().step(key, energy, all_pairs)
-        return eqx.tree_at(lambda s: s.parity, new, state.parity), info
+        keys = split(key, len(self.temperatures) + 1)
+        move = lambda t, key, inner: step_chains(self.kernel, key, tw.tempered(energy, t), inner)[0]
+        inner = jax.vmap(move, in_axes=(0, 0, 1), out_axes=1)(self.temperatures, keys[1:], state.inner)
+        reached, beta = self._energies(energy, inner), 1 / self.temperatures
+        log_accept = (beta[:-1] - beta[1:]) * (reached[:, :-1] - reached[:, 1:])
+        inner = self._exchange(energy, inner, log_uniform(keys[0], log_accept.shape) < log_accept)
+        rate = jnp.exp(jnp.minimum(log_accept, 0))
+        return eqx.tree_at(lambda s: s.inner, state, inner), Info(extra={"swap_rate": rate})
 
 
 SWAPS = {

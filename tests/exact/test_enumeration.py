@@ -95,13 +95,13 @@ def test_states_of_infinite_energy_do_not_count():
 def test_the_gradient_of_log_z_is_minus_the_mean_gradient_of_the_energy():
     energy = PAIRWISE
     gradient = eqx.filter_grad(lambda e: exact.log_z(e))(energy)
-    np.testing.assert_allclose(gradient.function.field, P @ STATES, rtol=1e-5)
-    np.testing.assert_allclose(gradient.function.coupling, np.einsum("s,si,sj->ij", P, STATES, STATES), rtol=1e-5)
+    np.testing.assert_allclose(gradient.field, P @ STATES, rtol=1e-5)
+    np.testing.assert_allclose(gradient.coupling, np.einsum("s,si,sj->ij", P, STATES, STATES), rtol=1e-5)
 
 
 def test_the_gradient_of_an_expectation_is_a_covariance():
     # ∂E[f]/∂b_k = Cov(f, x_k)
-    gradient = eqx.filter_grad(lambda e: exact.expectation(e, lambda x: x[0] * x[3]))(PAIRWISE).function.field
+    gradient = eqx.filter_grad(lambda e: exact.expectation(e, lambda x: x[0] * x[3]))(PAIRWISE).field
     f = STATES[:, 0] * STATES[:, 3]
     np.testing.assert_allclose(gradient, P @ (f[:, None] * STATES) - (P @ f) * (P @ STATES), atol=1e-6)
 
@@ -114,9 +114,9 @@ def test_new_weights_do_not_recompile():
             traces.append(1)
             return super().__call__(x)
 
-    first = exact.log_z(Counted(PAIRWISE.function.coupling, PAIRWISE.function.field), SPACE)
+    first = exact.log_z(Counted(PAIRWISE.coupling, PAIRWISE.field), SPACE)
     count = len(traces)
-    second = exact.log_z(Counted(PAIRWISE.function.coupling, -PAIRWISE.function.field), SPACE)
+    second = exact.log_z(Counted(PAIRWISE.coupling, -PAIRWISE.field), SPACE)
     assert second != first
     assert len(traces) == count + 1  # the look at the shape of the answer
 
@@ -130,7 +130,7 @@ def chi_square(counts, p):
 
 def test_exact_samples_have_the_exact_frequencies(key):
     for energy in (PAIRWISE, tw.as_energy(forbidden, SPACE)):
-        points = exact.sample(key, energy, (200, 100))
+        points = exact.sample(energy, (200, 100), key=key)
         assert points.shape == (200, 100, 4)
         counts = np.bincount(np.asarray(points).reshape(-1, 4) @ [8, 4, 2, 1], minlength=16)
         p = np.asarray(exact.probabilities(energy), float)
@@ -141,7 +141,7 @@ def test_exact_samples_have_the_exact_frequencies(key):
 
 def test_exact_samples_reach_every_block(key):
     field = np.linspace(-1, 1, 15)
-    points = np.asarray(exact.sample(key, lambda x: -jnp.dot(field, x), (20_000,), tw.Binary(15)), float)
+    points = np.asarray(exact.sample(lambda x: -jnp.dot(field, x), (20_000,), key=key, space=tw.Binary(15)), float)
     on = special.expit(field)
     # the first site says which block a state is in: it must not tell of the others
     pairs, both = points[:, :1] * points[:, 1:], on[0] * on[1:]
@@ -151,7 +151,13 @@ def test_exact_samples_reach_every_block(key):
 
 
 def test_one_exact_sample_has_the_shape_of_a_point(key):
-    assert exact.sample(key, PAIRWISE).shape == (4,)
+    assert exact.sample(PAIRWISE, key=key).shape == (4,)
+
+
+def test_the_old_order_of_arguments_warns_and_gives_the_same(key):
+    with pytest.warns(DeprecationWarning, match=r"sample\(key, ...\) is now sample\(..., key=key\)"):
+        old = exact.sample(key, PAIRWISE, (5,))
+    np.testing.assert_array_equal(old, exact.sample(PAIRWISE, (5,), key=key))
 
 
 # transition matrices
@@ -248,11 +254,16 @@ def quadratic(x):
         (lambda: exact.marginals(quadratic, tw.Real(2)), "expected a finite space for marginals, got Real"),
         (lambda: exact.transition_matrix(lambda new, x: -1.0, SPACE), "sum to one from every state, got 5.88"),
         (
-            lambda: exact.sample(jax.random.key(0), lambda x: jnp.inf + x[0], (), SPACE),
+            lambda: exact.sample(lambda x: jnp.inf + x[0], key=jax.random.key(0), space=SPACE),
             "finite on one, got log Z = -inf",
         ),
-        (lambda: exact.sample(jax.random.key(0), lambda x: jnp.nan * x[0], (), SPACE), "got log Z = nan"),
-        (lambda: exact.log_z(lambda x: x**2, SPACE), r"expected a scalar energy .* got shape \(4,\); sum over"),
+        (lambda: exact.sample(lambda x: jnp.nan * x[0], key=jax.random.key(0), space=SPACE), "got log Z = nan"),
+        (
+            lambda: exact.log_z(lambda x: x**2, SPACE),
+            r"return a scalar .* got shape \(4,\); sum over",
+        ),
+        (lambda: exact.sample(quadratic, key=0, space=SPACE), "expected a random key, got 0"),
+        (lambda: exact.log_z(tw.energies.Banana), "got the class Banana; make one of it"),
         (lambda: exact.log_z(quadratic, SPACE, bounds=(0, 1)), "expected no bounds and no points on Binary"),
     ],
 )

@@ -20,6 +20,6 @@ def test_objectives_come_near_every_target(name):
 @pytest.mark.slow
 def test_exact_likelihood_sees_the_weights_of_far_modes_and_a_single_score_does_not():
     methods = {name: SEPARATED[name] for name in ("exact likelihood", "denoising, one level")}
-    seen, blind = separated_modes(jax.random.key(0), updates=400, methods=methods)[1]["rows"]
+    seen, blind = separated_modes(jax.random.key(0), updates=800, methods=methods)[1]["rows"]
     assert seen["kl"] < 0.1 and seen["error"] < 0.03
     assert blind["error"] > 0.05

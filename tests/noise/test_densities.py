@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import thalweg as tw
+from thalweg.core import partition_trainable
 from thalweg.noise import densities
-from thalweg.train.loop import trainable_part
 
 SKEWED = np.random.default_rng(0).gamma(2.0, size=(400, 1)).astype(np.float32)
 BENT = np.random.default_rng(1).normal(size=(400, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]]) + np.array([1.0, -2.0])
@@ -29,7 +29,7 @@ def drawn(noise, key, shape):
 def flow(key):
     """A flow with weights far from where they start, so that it is no Gaussian."""
     made = tw.noise.flow(1, key=key, layers=2, mean=1.0, deviation=2.0)
-    trained, rest = trainable_part(made)
+    trained, rest = partition_trainable(made)
     leaves, structure = jax.tree.flatten(trained)
     moved = [leaf + 0.5 * jax.random.normal(key, leaf.shape) for leaf in leaves]
     return eqx.combine(jax.tree.unflatten(structure, moved), rest)
@@ -138,7 +138,7 @@ def test_a_flow_takes_points_of_any_shape_and_keeps_its_scale(key):
     assert sample.shape == (50, 2, 2, 1)
     assert np.allclose(sample, 3.0, atol=0.2)
     assert np.isfinite(log_probs(made, sample)).all()
-    trained = jax.tree.leaves(trainable_part(made)[0])
+    trained = jax.tree.leaves(partition_trainable(made)[0])
     assert trained
     assert not any(np.allclose(leaf, 3.0) for leaf in trained)
 
@@ -181,7 +181,7 @@ def test_conditional_noise_is_normalised_symmetric_and_sampled_so(key):
     moved = jitter.sample(key, jnp.ones((20_000, 2)))
     assert np.allclose(np.cov(np.asarray(moved).T), 0.25 * np.eye(2), atol=0.02)
     density = tw.energies.Gaussian(jnp.zeros(2), 1.0)
-    whatever = tw.noise.Regardless(density)
+    whatever = tw.noise.Unconditional(density)
     assert np.allclose(whatever.log_prob(y, jnp.ones(2)), density.log_prob(y))
     assert np.array_equal(whatever.sample(key, jnp.ones((4, 2))), density.sample(key, (4,)))
 
@@ -207,7 +207,7 @@ class Unnormalised:
 
 
 def test_noise_is_refused_at_the_door():
-    with pytest.raises(ValueError, match="got Unnormalised without log_prob; give a normalised density"):
+    with pytest.raises(ValueError, match="without log_prob; give for example"):
         densities.as_noise(Unnormalised(), (2,))
     with pytest.raises(ValueError, match="without sample"):
         densities.as_noise(lambda x: x, (2,))
@@ -223,13 +223,17 @@ def test_noise_is_refused_at_the_door():
     ("make", "sentence"),
     [
         (lambda key: tw.noise.Uniform(1.0, 1.0), "expected low < high"),
+        (lambda key: tw.noise.Uniform(np.nan, 1.0), "expected low to be finite"),
+        (lambda key: tw.noise.Uniform(np.zeros(2), np.ones(3)), "expected sides and a shape that agree"),
+        (lambda key: tw.noise.Unconditional(tw.energies.Gaussian), "got the class Gaussian; make one of it"),
+        (lambda key: tw.noise.fit_gaussian(np.ma.array(np.eye(3), mask=np.eye(3))), "without masked entries"),
         (lambda key: tw.noise.fit_gaussian(np.ones((5, 2))), "expected data that differ"),
         (lambda key: tw.noise.fit_gaussian(np.ones((1, 2))), "expected data .* at least 2 rows"),
         (lambda key: tw.noise.fit_kde(np.array([[1.0], [np.nan]])), "expected finite data"),
         (lambda key: tw.noise.fit_kde(np.eye(2), bandwidth=0.0), "expected bandwidth > 0, got 0.0"),
-        (lambda key: tw.noise.fit_marginals(np.eye(2), bins=1), "expected at least 2 bins"),
+        (lambda key: tw.noise.fit_marginals(np.eye(2), bins=1), "expected bins to be a whole number >= 2"),
         (lambda key: tw.noise.fit_mixture(np.eye(3), 4, key=key), "expected between 1 and 3 components"),
-        (lambda key: tw.noise.fit_mixture(np.eye(3), 2, key=key, steps=0), "expected steps >= 1"),
+        (lambda key: tw.noise.fit_mixture(np.eye(3), 2, key=key, steps=0), "expected steps to be a whole number >= 1"),
         (lambda key: tw.noise.flow((), key=key, layers=0), "expected a shape of positive sizes, layers"),
         (lambda key: tw.noise.fit_flow(np.eye(10), key=key, batch_size=10), "batch_size between 1 and nine tenths"),
         (lambda key: tw.noise.IndependentBernoulli([0.0, 0.5]), "expected every probability > 0"),
@@ -240,7 +244,7 @@ def test_noise_is_refused_at_the_door():
         (lambda key: tw.noise.fit_independent(jnp.zeros((3, 3), int), tw.Binary(2)), "expected data of shape"),
         (lambda key: tw.noise.Jitter(0.0), "expected sigma > 0"),
         (lambda key: tw.noise.Flips(1.0), "expected a probability below 1"),
-        (lambda key: tw.noise.Flips(0.5, (0,)), "expected at least two levels"),
+        (lambda key: tw.noise.Flips(0.5, (0,)), "expected at least two rising levels"),
     ],
 )
 def test_bad_input_gets_one_sentence(make, sentence, key):

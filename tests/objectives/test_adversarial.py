@@ -1,5 +1,7 @@
 """Noise that learns: its densities, its turns, and that at fixed noise it is noise-contrastive estimation."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,9 +15,13 @@ from thalweg.objectives import NCE, AdversarialNCE, FlowNCE
 
 MODEL = tw.energies.Gaussian(jnp.array([0.5, -1.0]), jnp.array([[1.0, 0.4], [0.4, 0.7]]))
 BATCH = 0.3 + jax.random.normal(jax.random.key(5), (64, 2))
-FLOW = tw.noise.flow(2, key=jax.random.key(1), layers=1, width=8, knots=4)
 SPINS = tw.energies.Ising(jnp.array([[0.0, 0.6, -0.4], [0.6, 0.0, 0.5], [-0.4, 0.5, 0.0]]), jnp.array([0.3, -0.2, 0.1]))
 LINE = tw.energies.Gaussian(jnp.array([1.0]), jnp.array([[0.5]]))
+
+
+@functools.cache
+def flow():
+    return tw.noise.flow(2, key=jax.random.key(1), layers=1, width=8, knots=4)
 
 
 @eqx.filter_jit
@@ -28,7 +34,7 @@ def evaluated(objective, energy, params, state, batch, key):
 
 
 def trained(noise):
-    return jax.tree.leaves(tw.core.trainable_part(noise)[0])
+    return jax.tree.leaves(tw.core.partition_trainable(noise)[0])
 
 
 def moved(before, after):
@@ -36,18 +42,20 @@ def moved(before, after):
 
 
 def test_with_a_flow_that_stays_it_is_nce_with_that_flow(key):
-    objective = FlowNCE(FLOW, learning_rate=0.0, nu=0.5)
+    objective = FlowNCE(flow(), learning_rate=0.0, nu=0.5)
     params, state = objective.init(key, MODEL, BATCH)
     (value, step), gradient = evaluated(objective, MODEL, params, state, BATCH, key)
     # the model's noise is drawn with the second half of the key
-    nce = NCE(FLOW, nu=0.5)
+    nce = NCE(flow(), nu=0.5)
     held = nce.init(key, MODEL, BATCH)[1]
     (right, _), slope = evaluated(nce, MODEL, params, held, BATCH, jax.random.split(key)[1])
     assert float(value) == pytest.approx(float(right), rel=1e-5)
     for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(slope), strict=True):
         assert np.allclose(one, other, rtol=1e-4, atol=1e-5)
     assert moved(state.noise, step.state.noise) == 0
-    assert float(step.metrics["log_likelihood_flow"]) == pytest.approx(float(jnp.mean(jax.vmap(FLOW.log_prob)(BATCH))))
+    assert float(step.metrics["log_likelihood_flow"]) == pytest.approx(
+        float(jnp.mean(jax.vmap(flow().log_prob)(BATCH)))
+    )
 
 
 @pytest.mark.slow
@@ -55,7 +63,7 @@ def test_a_warm_flow_goes_up_its_likelihood_and_then_up_the_models_loss(key):
     held_out = BATCH[:10] + 0.1
     found = {}
     for name, warm in {"likelihood": 1, "confusion": 0}.items():
-        objective = FlowNCE(FLOW, learning_rate=1e-3, warm_start=warm, held_out=held_out)
+        objective = FlowNCE(flow(), learning_rate=1e-3, warm_start=warm, held_out=held_out)
         params, state = objective.init(key, MODEL, BATCH)
         (_, step), _ = evaluated(objective, MODEL, params, state, BATCH, key)
         found[name] = step.state.noise
@@ -63,15 +71,15 @@ def test_a_warm_flow_goes_up_its_likelihood_and_then_up_the_models_loss(key):
         told = step.metrics["log_likelihood_model"]
         assert float(told) == pytest.approx(float(jnp.mean(-jax.vmap(MODEL)(held_out)) - params.log_z), rel=1e-5)
     likelihood = lambda noise: float(jnp.mean(jax.vmap(noise.log_prob)(BATCH)))
-    assert likelihood(found["likelihood"]) > likelihood(FLOW)
+    assert likelihood(found["likelihood"]) > likelihood(flow())
 
     # the noise's step is made with the first half of the key
     key_noise = jax.random.split(key)[0]
     loss = lambda noise: float(
         objective.gain(key_noise, noise, MODEL, params.log_z, BATCH, jnp.asarray(5))  # past the warm start
     )
-    assert loss(found["confusion"]) > loss(FLOW)
-    assert 0 < moved(FLOW, found["confusion"]) < 2e-3
+    assert loss(found["confusion"]) > loss(flow())
+    assert 0 < moved(flow(), found["confusion"]) < 2e-3
 
 
 def test_the_density_of_a_sampler_is_between_its_two_estimates(key):
@@ -118,17 +126,17 @@ def test_the_samplers_gradient_is_that_of_the_exact_gain(finite, key):
     objective = AdversarialNCE(entropy=0.3, share=0.4, many=2, latent=1, width=4)
     params, state = objective.init(key, energy, data)
     noise = without_latents(state.noise)
-    trained, rest = tw.core.trainable_part(noise)
+    trained, rest = tw.core.partition_trainable(noise)
 
     def estimate(trained, key):
-        whole = tw.core.whole(trained, rest)
+        whole = tw.core.combine(trained, rest)
         return objective.gain(key, whole, energy, params.log_z, data, jnp.asarray(0))
 
     keys = jax.random.split(jax.random.key(11), 2000)
     gradients = jax.vmap(eqx.filter_grad(estimate), (None, 0))(trained, keys)
-    right = eqx.filter_grad(lambda trained: exact_gain(objective, tw.core.whole(trained, rest), energy, params, data))(
-        trained
-    )
+    right = eqx.filter_grad(
+        lambda trained: exact_gain(objective, tw.core.combine(trained, rest), energy, params, data)
+    )(trained)
     looked = 0
     for one, other in zip(jax.tree.leaves(gradients), jax.tree.leaves(right), strict=True):
         error = jnp.std(one, axis=0) / np.sqrt(len(keys))
@@ -140,7 +148,7 @@ def test_the_samplers_gradient_is_that_of_the_exact_gain(finite, key):
 def exact_samples(energy, key, count):
     if isinstance(energy, tw.energies.Gaussian):
         return energy.sample(key, (count,))
-    return tw.exact.sample(key, energy, (count,))
+    return tw.exact.sample(energy, (count,), key=key)
 
 
 def without_latents(noise):
@@ -191,11 +199,14 @@ class Blind(AdversarialNCE):
         (lambda: FlowNCE(nu=0.0), "nu > 0"),
         (lambda: AdversarialNCE(share=1.0), "share strictly between"),
         (lambda: AdversarialNCE(entropy=-1.0), "entropy >= 0"),
-        (lambda: AdversarialNCE(many=0), "many >= 1"),
-        (lambda: AdversarialNCE(latent=0).init(jax.random.key(0), MODEL, BATCH), "latent >= 1"),
-        (lambda: FlowNCE(FLOW).init(jax.random.key(0), LINE, BATCH[:, :1]), r"\(1,\)"),
+        (lambda: AdversarialNCE(many=0), "expected many to be a whole number >= 1, got 0"),
+        (
+            lambda: AdversarialNCE(latent=0).init(jax.random.key(0), MODEL, BATCH),
+            "expected latent to be a whole number >= 1, got 0",
+        ),
+        (lambda: FlowNCE(flow()).init(jax.random.key(0), LINE, BATCH[:, :1]), r"\(1,\)"),
         (lambda: FlowNCE().init(jax.random.key(0), SPINS, jnp.ones((4, 3), int)), "real points"),
-        (lambda: FlowNCE(FLOW, held_out=jnp.ones((4, 3))).init(jax.random.key(0), MODEL, BATCH), "held_out rows"),
+        (lambda: FlowNCE(flow(), held_out=jnp.ones((4, 3))).init(jax.random.key(0), MODEL, BATCH), "held_out rows"),
     ],
 )
 def test_bad_input_gets_one_sentence(make, sentence):

@@ -151,7 +151,7 @@ def test_psi_may_be_a_function_or_left_out():
         (lambda: objectives.Custom(), "expected psi, or s1 and s0 together"),
         (lambda: objectives.BregmanRatio(objectives.Squared), "expected a psi such as Squared"),
         (lambda: objectives.BregmanRatio(nu=0.0), "expected nu > 0, got 0.0"),
-        (lambda: objectives.BregmanRatio(fixed=0), "expected fixed >= 1"),
+        (lambda: objectives.BregmanRatio(fixed=0), "expected fixed to be a whole number >= 1, got 0"),
     ],
 )
 def test_bad_input_gets_one_sentence(make, sentence):

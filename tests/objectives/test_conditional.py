@@ -99,7 +99,7 @@ def test_where_the_first_model_fits_no_width_is_chosen_out_of_noise(key):
 
 
 def test_on_finite_spaces_sites_are_flipped_as_often_as_teaches_most(key):
-    batch = tw.exact.sample(key, SPINS, (500,))
+    batch = tw.exact.sample(SPINS, (500,), key=key)
     flat = tw.energies.Ising(jnp.zeros((3, 3)), jnp.zeros(3))
     objective = ConditionalNCE()
     _, probability = objective.init(key, flat, batch)

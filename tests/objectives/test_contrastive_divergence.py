@@ -14,8 +14,9 @@ from thalweg.objectives.likelihood import MaximumLikelihood
 EDGES = list(itertools.combinations(range(4), 2))
 SPINS = tw.energies.Ising(tw.energies.Graph(EDGES, 0.0))
 STATES = SPINS.space.states(0, SPINS.space.size)
-THETA = jax.random.normal(jax.random.key(1), (10,)) * 0.6
-DATA = jax.nn.softmax(jax.random.normal(jax.random.key(2), (16,)))
+THETA = np.random.default_rng(1).normal(size=10).astype(np.float32) * 0.6
+DATA = np.exp(np.random.default_rng(2).normal(size=16)).astype(np.float32)
+DATA /= DATA.sum()
 
 
 def model(theta):

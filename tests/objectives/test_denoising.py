@@ -9,7 +9,7 @@ import pytest
 
 import thalweg as tw
 from thalweg import objectives
-from thalweg.objectives.denoising import blurred
+from thalweg.objectives.denoising import add_noise
 
 LINE = tw.energies.GaussianMixture(jnp.array([0.7, 0.3]), jnp.array([[-1.0], [1.5]]), jnp.array([1.0, 0.5]))
 
@@ -43,7 +43,7 @@ def test_the_noise_conditional_loss_is_the_weighted_mean_over_the_ladder(key):
     objective = objectives.NoiseConditionalScoreMatching(sigmas)
     state = objective.init(key, model, batch)[1]
     loss = eqx.filter_jit(objective.loss)(key, model, None, state, batch)[0]
-    noisy, z, sigma = (np.asarray(part, np.float64)[:, 0] for part in blurred(key, batch, sigmas))
+    noisy, z, sigma = (np.asarray(part, np.float64)[:, 0] for part in add_noise(key, batch, sigmas))
     assert set(np.unique(sigma)) == {2.0, 0.5} and abs(np.mean(sigma == 2.0) - 0.5) < 0.08
     np.testing.assert_allclose(noisy, np.asarray(batch)[:, 0] + sigma * z, rtol=1e-5, atol=1e-5)
     by_hand = jax.vmap(lambda x, z, s: s**2 * 0.5 * jnp.sum((tw.score(LINE.smoothed(s), x) + z / s) ** 2))
@@ -52,7 +52,7 @@ def test_the_noise_conditional_loss_is_the_weighted_mean_over_the_ladder(key):
 
 
 def test_levels_are_drawn_by_their_shares(key):
-    levels = blurred(key, jnp.zeros((4000, 1)), jnp.array([2.0, 0.5]), jnp.array([1.0, 3.0]))[2]
+    levels = add_noise(key, jnp.zeros((4000, 1)), jnp.array([2.0, 0.5]), jnp.array([1.0, 3.0]))[2]
     # three quarters, within five standard errors
     assert abs(float(jnp.mean(levels == 0.5)) - 0.75) < 5 * (0.75 * 0.25 / 4000) ** 0.5
 

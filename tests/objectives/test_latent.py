@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.core import Energy
+from thalweg.core import Energy, HasPosterior
+from thalweg.objectives.exact_likelihood import ExactLikelihood
 from thalweg.objectives.latent import LatentLikelihood
-from thalweg.objectives.likelihood import ExactLikelihood
 
 
 class Factors(Energy):
@@ -160,9 +160,9 @@ def test_real_points_with_discrete_latents_and_persistent_chains(key):
     objective = LatentLikelihood(tw.Spin(1), tw.samplers.RandomWalk(0.5), 2, tw.samplers.persistent(), latent_steps=5)
     energy, batch = Mixture(jnp.asarray(1.0)), jnp.linspace(-2.0, 2.0, 40)[:, None]
     _, memory = objective.init(key, energy, batch)
-    assert memory.shape == batch.shape
+    assert memory.state.points.x.shape == memory.state.latents.x.shape == batch.shape
     loss, step = eqx.filter_jit(objective.loss)(key, energy, None, memory, batch)
-    assert np.any(step.state != memory)
+    assert np.any(step.state.state.points.x != memory.state.points.x)
     assert {"acceptance", "latent_acceptance", "energy_gap"} <= set(step.metrics)
     assert all(np.ndim(value) == 0 for value in step.metrics.values())
     assert loss == step.metrics["energy_gap"]
@@ -171,13 +171,84 @@ def test_real_points_with_discrete_latents_and_persistent_chains(key):
 
 def test_bad_inputs_get_one_sentence(key):
     rows = jnp.zeros((4, 3))
-    with pytest.raises(ValueError, match="expected steps and latent_steps >= 1, got 0 and 20"):
+    with pytest.raises(ValueError, match="expected steps to be a whole number >= 1, got 0"):
         LatentLikelihood(tw.Real(2), steps=0)
     with pytest.raises(ValueError, match="a posterior or a latent_kernel, got both"):
         LatentLikelihood(tw.Real(2), posterior=draw_factors, latent_kernel=tw.samplers.MALA(0.1))
     with pytest.raises(ValueError, match=r"points of shapes \(3,\) and \(2,\), got shape \(3,\)"):
         LatentLikelihood(tw.Real(2)).init(key, lambda x, z: x * jnp.sum(z), rows)
-    with pytest.raises(ValueError, match=r"returns z of shape \(2,\) and type float32, got \(3,\)"):
+    with pytest.raises(ValueError, match=r"returns z of shape and type \(\(2,\), 'float32'\), got \(\(3,\),"):
         LatentLikelihood(tw.Real(2), posterior=lambda key, energy, x: x).init(key, FACTORS, rows)
     with pytest.raises(ValueError, match="expected a latent_kernel for Counts"):
         LatentLikelihood(tw.Counts(2)).init(key, lambda x, z: jnp.sum(x) + jnp.sum(z), rows)
+
+
+class Loading(HasPosterior):
+    """``x = wz + N(0, 1)``, ``z ~ N(0, 1)``: its posterior is known, and it has a field of its own."""
+
+    w: jax.Array
+    name: str = eqx.field(static=True, default="mine")
+    space: tw.Real = eqx.field(static=True, default=tw.Real(1))
+    latent_space: tw.Real = eqx.field(static=True, default=tw.Real(1))
+
+    def __call__(self, x, z):
+        return 0.5 * jnp.sum((x - self.w * z) ** 2) + 0.5 * jnp.sum(z**2)
+
+    def posterior(self, x):
+        precision = 1 + self.w**2
+        return tw.energies.Gaussian(self.w * x / precision, jnp.eye(1) / precision)
+
+
+WIDE = jnp.sqrt(5.0) * jax.random.normal(jax.random.key(9), (1000, 1))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_latent_energy_says_its_space_and_posterior(key, moved, descend):
+    """w = ±√(var x - 1) by its own posterior, and by chains in z that go on with those in x."""
+    latent = {"latent_kernel": tw.samplers.MALA(0.5)} if moved else {}
+    objective = LatentLikelihood(
+        kernel=tw.samplers.MALA(1.0), steps=4, start=tw.samplers.persistent(), latent_steps=10, **latent
+    )
+    run = descend(objective, Loading(jnp.asarray(1.0)), WIDE, key, steps=120)
+    assert float(run.w) == pytest.approx(float(jnp.sqrt(jnp.var(WIDE) - 1)), abs=0.25)
+    memory = objective.init(key, run, WIDE)[1]
+    assert memory.state.latents.x.shape == (1000, 1)
+
+
+def test_a_posterior_sees_the_users_own_type(key):
+    seen = []
+
+    def posterior(key, energy, x):
+        seen.append((type(energy), energy.name))
+        return energy.posterior(x).sample(key)
+
+    objective = LatentLikelihood(posterior=posterior, start=tw.samplers.from_data())
+    energy = Loading(jnp.asarray(1.0))
+    _, state = objective.init(key, energy, WIDE[:20])
+    objective.loss(key, energy, None, state, WIDE[:20])
+    assert set(seen) == {(Loading, "mine")}
+
+
+def test_chains_of_x_and_z_go_on(key):
+    """With kernels that count their beginnings: an update of a persistent start begins none."""
+    begun = []
+
+    class Counted(tw.samplers.MALA):
+        def init(self, key, energy, x):
+            begun.append(1)
+            return super().init(key, energy, x)
+
+    kernel = Counted(0.3)
+    objective = LatentLikelihood(kernel=kernel, start=tw.samplers.persistent(), latent_kernel=kernel, latent_steps=2)
+    energy = Loading(jnp.asarray(1.0))
+    _, state = objective.init(key, energy, WIDE[:20])
+    begun.clear()
+    objective.loss(key, energy, None, state, WIDE[:20])
+    assert len(begun) == 1  # the z of the data
+
+
+def test_what_is_no_latent_energy_is_refused(key):
+    with pytest.raises(ValueError, match="expected a LatentEnergy, or the space of z, got"):
+        LatentLikelihood().init(key, lambda x, z: jnp.sum(x) + jnp.sum(z), WIDE)
+    with pytest.raises(ValueError, match="expected one space of z"):
+        LatentLikelihood(tw.Real(2)).init(key, Loading(jnp.asarray(1.0)), WIDE)

@@ -6,13 +6,13 @@ import pytest
 
 import thalweg as tw
 from thalweg.core import Info, Kernel
-from thalweg.samplers.langevin import Position
+from thalweg.samplers.states import Position
 
 
 class ExactDraw(Kernel):
     """A kernel that draws from the energy exactly: what an infinitely long chain would give."""
 
-    def init(self, energy, x):
+    def init(self, key, energy, x):
         return Position(x)
 
     def step(self, key, energy, state):
@@ -33,8 +33,8 @@ def test_the_gradient_is_that_of_the_two_means(key):
     energy = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
     objective = tw.objectives.MaximumLikelihood(tw.samplers.Langevin(0.1), steps=3, start=tw.samplers.from_data())
     kernel = objective.kernel
-    _, key_chain = jax.random.split(key)
-    negatives = tw.samplers.advance(key_chain, kernel, energy, kernel.init(energy, batch), 3)[0].x
+    key_start, key_chain, _ = jax.random.split(key, 3)
+    negatives = tw.samplers.advance(energy, kernel, kernel.init(key_start, energy, batch), key=key_chain, steps=3)[0].x
     formula = eqx.filter_grad(
         lambda e: jnp.mean(jax.vmap(e)(batch)) - jnp.mean(jax.vmap(e)(jax.lax.stop_gradient(negatives)))
     )(energy)
@@ -80,8 +80,8 @@ def test_the_penalty_is_the_mean_square_of_both_energies(key):
     penalised = tw.objectives.MaximumLikelihood(ExactDraw(), 1, tw.samplers.from_noise(), energy_penalty=0.1)
     loss, _ = plain.loss(key, TRUTH, None, None, batch)
     more, _ = penalised.loss(key, TRUTH, None, None, batch)
-    key_chain = jax.random.split(key)[1]
-    negatives = tw.samplers.advance(key_chain, ExactDraw(), TRUTH, Position(batch), 1)[0].x
+    key_chain = jax.random.split(key, 3)[1]
+    negatives = tw.samplers.advance(TRUTH, ExactDraw(), Position(batch), key=key_chain, steps=1)[0].x
     squares = jnp.mean(jax.vmap(TRUTH)(batch) ** 2) + jnp.mean(jax.vmap(TRUTH)(negatives) ** 2)
     assert jnp.allclose(more - loss, 0.1 * squares, rtol=1e-5)
 
@@ -95,11 +95,15 @@ def test_metrics_tell_the_gap_and_the_chain(key):
         "energy_gap", "energy_data", "energy_samples", "gradient_norm", "acceptance", "divergences",
     }  # fmt: skip
     assert loss == step.metrics["energy_gap"] == step.metrics["energy_data"] - step.metrics["energy_samples"]
-    assert step.state.shape == (10_000, 2)
+    assert step.state.state.x.shape == (10_000, 2)
+    assert int(step.state.used.sum()) == 20
 
 
 def test_bad_settings_get_one_sentence():
-    with pytest.raises(ValueError, match="expected steps >= 1, got 0"):
-        tw.objectives.MaximumLikelihood(steps=0)
+    for steps in (0, True):
+        with pytest.raises(ValueError, match="expected steps to be a whole number >= 1"):
+            tw.objectives.MaximumLikelihood(steps=steps)
+    with pytest.raises(ValueError, match="expected a kernel, got the class MALA"):
+        tw.objectives.MaximumLikelihood(tw.samplers.MALA)
     with pytest.raises(ValueError, match="expected energy_penalty >= 0"):
         tw.objectives.MaximumLikelihood(energy_penalty=-1.0)

@@ -6,7 +6,7 @@ import pytest
 
 import thalweg as tw
 from thalweg.core import Energy
-from thalweg.objectives.likelihood import ExactLikelihood
+from thalweg.objectives.exact_likelihood import ExactLikelihood
 
 CORRELATED = tw.energies.Gaussian(
     jnp.array([0.5, 0.0, -1.0]), jnp.array([[1.0, 0.3, 0.0], [0.3, 0.7, 0.2], [0.0, 0.2, 1.2]])
@@ -146,13 +146,13 @@ def test_bad_inputs_get_one_sentence(key):
     plane = tw.as_energy(lambda x: jnp.sum(x**2), tw.Real(2))
     with pytest.raises(ValueError, match="spans a range in every coordinate"):
         ExactLikelihood().init(key, plane, jnp.ones((5, 2)))
-    with pytest.raises(ValueError, match="knows its space for data of type int32"):
+    with pytest.raises(ValueError, match="knows its space for points of type int32"):
         ExactLikelihood().init(key, lambda x: jnp.sum(x), jnp.ones((5, 2), int))
     with pytest.raises(ValueError, match="expected points >= 64 in 2 dimensions, got 30"):
         ExactLikelihood(points=30).init(key, plane, rows[:, :2])
-    with pytest.raises(ValueError, match="expected a margin >= 0, got -1"):
+    with pytest.raises(ValueError, match="expected margin >= 0, got -1"):
         ExactLikelihood(margin=-1.0)
     with pytest.raises(ValueError, match=r"expected bounds=\(low, high\), got 3.0"):
         ExactLikelihood(bounds=3.0)
-    with pytest.raises(ValueError, match="expected points >= 1, got 0"):
+    with pytest.raises(ValueError, match="expected points to be a whole number >= 1, got 0"):
         ExactLikelihood(points=0)

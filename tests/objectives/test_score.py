@@ -251,7 +251,7 @@ def test_bad_settings_are_refused():
         objectives.HutchinsonScoreMatching,
         objectives.FiniteDifferenceScoreMatching,
     ):
-        with pytest.raises(ValueError, match="expected projections >= 1, got 0"):
+        with pytest.raises(ValueError, match="expected projections to be a whole number >= 1, got 0"):
             kind(projections=0)
         with pytest.raises(ValueError, match=r"expected law .* got 'cauchy'"):
             kind(law="cauchy")

@@ -34,7 +34,7 @@ def test_draws_of_any_shape_are_drawn_with_named_axes(plot, chains, event, coord
 @pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
 def test_the_four_together_for_every_coordinate(theme):
     x = draws(4, 100, (3,))
-    figure = chain_plots(Chains(jnp.asarray(x), {}), [0, 2], true_mean=np.zeros(3), theme=theme)
+    figure = chain_plots(Chains(jnp.asarray(x), {}, None), [0, 2], true_mean=np.zeros(3), theme=theme)
     titles = [axes.get_title(loc="left").split(",")[0] for axes in figure.axes]
     words = ["Trace", "Ranks", "Autocorrelation", "Running mean"]
     assert titles == [f"{word} of {name}" for name in ("x₁", "x₃") for word in words]

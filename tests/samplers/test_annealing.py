@@ -59,7 +59,10 @@ def test_gradient_descent_with_momentum_finds_the_minimum_faster_than_without(ke
     [
         (lambda: tw.samplers.AnnealedLangevin(jnp.array([1.0, 2.0])), "expected falling noise levels"),
         (lambda: tw.samplers.AnnealedLangevin(jnp.array([1.0, 0.0])), "expected every sigma > 0"),
-        (lambda: tw.samplers.AnnealedLangevin(jnp.array([1.0]), steps=0), "expected steps >= 1"),
+        (
+            lambda: tw.samplers.AnnealedLangevin(jnp.array([1.0]), steps=0),
+            "steps per level to be a whole number >= 1",
+        ),
         (lambda: tw.samplers.UnderdampedLangevin(0.1, friction=0.0), "expected friction > 0"),
         (lambda: tw.samplers.GradientDescent(0.1, momentum=1.0), r"expected momentum in \[0, 1\)"),
     ],

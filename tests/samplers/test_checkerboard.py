@@ -33,7 +33,8 @@ def some_words(seed, size):
     return jnp.stack(list(itertools.islice(random_words(seed, size), 32)))
 
 
-start = eqx.filter_jit(lambda energy, x: Checkerboard().init(energy, x))
+KEY = jax.random.key(0)
+start = eqx.filter_jit(lambda energy, x: Checkerboard().init(KEY, energy, x))
 sweep = eqx.filter_jit(lambda key, energy, state: Checkerboard().step(key, energy, state)[0])
 
 
@@ -230,13 +231,17 @@ GRID = tw.energies.Grid
         (tw.energies.Ising(jnp.zeros((16, 16))), "got Matrix; use Gibbs"),
         (tw.energies.Potts(GRID((4, 4)), k=3), "got Potts; use Gibbs"),
         (torus((4, 4), bias=jnp.arange(16.0)), "same bias at every site"),
-        (torus((4, 4), jnp.full((4, 4), 0.3)), "one weight"),
+        (tw.as_energy(torus((3, 4)), tw.Spin(12)), "even sides"),
+        (tw.tempered(torus((3, 4)), 2.0), "even sides"),
+        (tw.tempered(torus((4, 4), bias=jnp.arange(16.0)), 2.0), "same bias at every site"),
+        (tw.clamp(torus((4, 4)), jnp.arange(16) < 1, jnp.ones(16, int)), "expected an energy Ising"),
+        (tw.as_energy(lambda x: jnp.sum(x), tw.Spin(16)), "expected an energy Ising"),
     ],
 )
 def test_refusals(energy, words):
     sites = energy.space.shape[0]
     with pytest.raises(ValueError, match=words):
-        Checkerboard().init(energy, jnp.ones((2, sites), jnp.int32))
+        Checkerboard().init(KEY, energy, jnp.ones((2, sites), jnp.int32))
 
 
 @pytest.mark.parametrize(
@@ -264,4 +269,4 @@ def test_refuses_an_unequal_bias_inside_a_callers_jit(key):
 
 def test_refuses_a_point_of_another_shape():
     with pytest.raises(ValueError, match=r"\(chains, 16\)"):
-        Checkerboard().init(torus((4, 4)), jnp.ones((2, 4, 4), jnp.int32))
+        Checkerboard().init(KEY, torus((4, 4)), jnp.ones((2, 4, 4), jnp.int32))

@@ -18,12 +18,12 @@ def chain_energies(key, shape, temperature, x, burn_in, draws, thin):
     @eqx.filter_jit
     def run(key, energy, x):
         def one(state, key):
-            state, _ = tw.samplers.advance(key, kernel, energy, state, thin)
+            state, _ = tw.samplers.advance(energy, kernel, state, key=key, steps=thin)
             grid = state.x.reshape(-1, *shape)
             return state, sum(jnp.sum(grid * jnp.roll(grid, 1, axis), axis=(1, 2)) for axis in (1, 2))
 
         key_burn, key_keep = jax.random.split(key)
-        state, _ = tw.samplers.advance(key_burn, kernel, energy, kernel.init(energy, x), burn_in)
+        state, _ = tw.samplers.advance(energy, kernel, kernel.init(key, energy, x), key=key_burn, steps=burn_in)
         return jax.lax.scan(one, state, jax.random.split(key_keep, draws))[1]
 
     return -np.asarray(run(key, energy, x), np.float64).T / (shape[0] * shape[1])

@@ -47,7 +47,7 @@ def skewed(temperature):
     above = tw.energies.GaussianMixture(jnp.exp(log_weights - bound), MEANS, temperature * COVARIANCES)
     colder = tw.tempered(TARGETS["skewed"], temperature)
     # a hair above, for the rounding of both sides where they are equal
-    return lambda key, shape: tw.samplers.rejection(key, colder, above, bound + 1e-4, shape)
+    return lambda key, shape: tw.samplers.rejection(colder, above, bound + 1e-4, shape, key=key)
 
 
 def multimodal(temperature):

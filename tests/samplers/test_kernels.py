@@ -33,9 +33,10 @@ def test_langevin_bias_has_slope_one():
     for step_size in steps:
         kernel = tw.samplers.Langevin(step_size)
         shrink = kernel.step(
-            jax.random.key(0), lambda x: 0.5 * jnp.sum(x**2), kernel.init(lambda x: 0.0, jnp.ones((1, 1)))
+            jax.random.key(0), lambda x: 0.5 * jnp.sum(x**2), kernel.init(jax.random.key(1), jnp.sum, jnp.ones((1, 1)))
         )
-        still = kernel.step(jax.random.key(0), lambda x: 0.0 * jnp.sum(x), kernel.init(lambda x: 0.0, jnp.ones((1, 1))))
+        start = kernel.init(jax.random.key(1), jnp.sum, jnp.ones((1, 1)))
+        still = kernel.step(jax.random.key(0), lambda x: 0.0 * jnp.sum(x), start)
         drift = float(still[0].x[0, 0] - shrink[0].x[0, 0])  # (τ/2)·∇E at x = 1
         bias.append(float(kernel.noise_scale) ** 2 / (1 - (1 - drift) ** 2) - 1)
     slope = np.polyfit(np.log(steps), np.log(bias), 1)[0]
@@ -45,7 +46,7 @@ def test_langevin_bias_has_slope_one():
 def test_thesis_setting_is_a_gradient_coefficient_of_one_with_noise_of_its_own(key):
     kernel = tw.samplers.Langevin(step_size=2, noise_scale=0.005)
     energy = lambda x: 3.0 * jnp.sum(x)
-    new, info = kernel.step(key, energy, kernel.init(energy, jnp.zeros((5000, 2))))
+    new, info = kernel.step(key, energy, kernel.init(key, energy, jnp.zeros((5000, 2))))
     assert abs(float(jnp.mean(new.x)) + 3.0) < 5 * 0.005 / 100
     assert abs(float(jnp.std(new.x)) / 0.005 - 1) < 0.05
     assert jnp.allclose(info.gradient_norm, 3 * jnp.sqrt(2.0))
@@ -54,7 +55,7 @@ def test_thesis_setting_is_a_gradient_coefficient_of_one_with_noise_of_its_own(k
 def test_clipping_of_x_and_of_gradients(key):
     energy = lambda x: 100.0 * x[0] - 0.1 * x[1]
     kernel = tw.samplers.Langevin(1.0, noise_scale=0.0, clip_gradient=0.5)
-    new, _ = kernel.step(key, energy, kernel.init(energy, jnp.zeros((1, 2))))
+    new, _ = kernel.step(key, energy, kernel.init(key, energy, jnp.zeros((1, 2))))
     assert jnp.allclose(new.x[0], jnp.array([-0.25, 0.05]))
     boxed = tw.samplers.Langevin(1.0, clip_x=(-1.0, 0.01))
     chains = tw.sample(energy, boxed, jnp.zeros((10, 2)), key=key, draws=20)
@@ -75,7 +76,11 @@ def test_one_gradient_evaluation_per_step(key, kernel, expected):
         jax.debug.callback(lambda: calls.append(1))
         return energy(primals[0]), jnp.sum(primals[0] * tangents[0])
 
-    state = jax.jit(lambda x: tw.samplers.advance(key, kernel, energy, kernel.init(energy, x), 30)[0])(jnp.ones((1, 2)))
+    @jax.jit
+    def run(x):
+        return tw.samplers.advance(energy, kernel, kernel.init(key, energy, x), key=key, steps=30)[0]
+
+    state = run(jnp.ones((1, 2)))
     jax.block_until_ready(state)
     jax.effects_barrier()
     assert len(calls) == expected
@@ -88,15 +93,15 @@ def test_per_chain_lifts_a_kernel_of_one_chain(key):
     class Walk(eqx.Module):
         width: jax.Array
 
-        def init(self, energy, x):
+        def init(self, key, energy, x):
             return Point(x)
 
         def step(self, key, energy, state):
             return Point(state.x + self.width * jax.random.normal(key, state.x.shape)), Info(energy(state.x))
 
     kernel, x = tw.samplers.per_chain(Walk(jnp.asarray(0.5))), jnp.arange(6.0).reshape(3, 2)
-    new, told = kernel.step(key, SKEWED, kernel.init(SKEWED, x))
+    new, info = kernel.step(key, SKEWED, kernel.init(key, SKEWED, x))
     noise = jax.vmap(lambda key: jax.random.normal(key, (2,)))(jax.random.split(key, 3))
     assert jnp.allclose(new.x, x + 0.5 * noise)
-    assert jnp.allclose(told.acceptance, jax.vmap(SKEWED)(x))
+    assert jnp.allclose(info.acceptance, jax.vmap(SKEWED)(x))
     assert tw.sample(SKEWED, kernel, x, key=key, draws=5).draws.shape == (3, 5, 2)

@@ -16,7 +16,7 @@ from thalweg.cli.console import bar, did_you_mean, say, working
 from thalweg.cli.files import new_folder, read_json, remove_run, write_npz
 from thalweg.cli.sampling import draw, energies
 from thalweg.core.files import write_json, write_whole
-from thalweg.evaluate.images import class_scores
+from thalweg.evaluate.class_scores import class_scores
 from thalweg.report import write_report
 from thalweg.train import DivergedError, Run, every, fit
 from thalweg.train.checkpoint import Checkpoints
@@ -143,8 +143,8 @@ def _fit(config: Mapping[str, Any], folder: Path, parts: Parts, resume: bool) ->
         say(f"stopped after update {updates}, which is saved; go on with `thalweg train --resume {folder}`")
         raise
     except DivergedError as problem:
-        told = f"{problem}: `thalweg train --resume {folder} --set KEY=VALUE`"
-        raise DivergedError(told, problem.history) from problem
+        message = f"{problem}: `thalweg train --resume {folder} --set KEY=VALUE`"
+        raise DivergedError(message, problem.history) from problem
     note(run.step)
     return run
 

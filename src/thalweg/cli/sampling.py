@@ -4,22 +4,21 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Kernel
+from thalweg.core import Kernel, compiled
 from thalweg.samplers import from_noise, sample
-from thalweg.samplers.starts import Noise, point_space
+from thalweg.samplers.starts import Noise
 
 _FOLLOWED = 16
 _FRAMES = 25
 
 
 class Drawn(NamedTuple):
-    """Final samples ``(chains, *event)``; of the first few chains the states ``(frames, followed, *event)`` and
+    """Final samples ``(chains, *event)``; of the first few chains the points ``(frames, followed, *event)`` and
     energies ``(followed, frames)`` after the numbers of steps in ``path_steps``.
     """
 
@@ -55,25 +54,35 @@ def draw(
     for name, value in (("chains", chains), ("steps", steps)):
         if value < 1:
             raise ValueError(f"sample.{name}: expected at least 1, got {value}; give for example 100")
-    key_start, key_chains = jax.random.split(key)
-    shaped = jnp.zeros((chains, *like.shape[1:]))
-    x = from_noise(noise).begin(key_start, point_space(energy, shaped), None, shaped).x
     path_steps = frames(steps)
-    path = [np.asarray(x[:_FOLLOWED])]
-    for frame, count in enumerate(np.diff(path_steps)):
-        # a chain cut where it is looked at: each piece starts where the last one ended
-        piece = jax.random.fold_in(key_chains, frame)
-        x = sample(energy, kernel, x, key=piece, draws=1, thin=int(count)).draws[:, 0]
-        path.append(np.asarray(x[:_FOLLOWED]))
+    pieces = np.diff(path_steps)
+    key_start, *keys = jax.random.split(key, 1 + len(pieces))
+    shaped = jnp.broadcast_to(jnp.asarray(like[:1]), (chains, *like.shape[1:]))
+    state = _begin(from_noise(noise), key_start, kernel, energy, shaped)
+    path = [np.asarray(state.x[:_FOLLOWED])]
+    for count, key_piece in zip(pieces, keys, strict=True):
+        # a chain cut where it is looked at: its state goes on, so that momenta and counts are those of one run
+        state = sample(energy, kernel, state, key=key_piece, draws=1, thin=int(count)).state
+        _refuse_lost(energy, state.x)
+        path.append(np.asarray(state.x[:_FOLLOWED]))
         show(int(count))
-    lost = int(np.sum(~np.isfinite(np.asarray(x)).reshape(chains, -1).all(axis=1)))
+    trace = np.stack([energies(energy, points) for points in path], axis=1)
+    return Drawn(np.asarray(state.x), np.stack(path), path_steps, trace)
+
+
+@compiled
+def _begin(start: Any, key: PRNGKeyArray, kernel: Kernel, energy: Any, like: Array) -> Any:
+    return start.begin(key, kernel, energy, None, like).state
+
+
+def _refuse_lost(energy: Any, x: Array) -> None:
+    # the energy of a point overflows before the point does, and the next piece would refuse it as a start
+    lost = int(np.sum(~np.isfinite(energies(energy, x))))
     if lost:
         raise ValueError(
-            f"expected finite samples, got {lost} of {chains} chains that ran off to non-finite values; "
+            f"expected finite samples, got {lost} of {len(x)} chains that ran off to where the energy is not finite; "
             "lower sample.kernel.step_size"
         )
-    trace = np.stack([energies(energy, states) for states in path], axis=1)
-    return Drawn(np.asarray(x), np.stack(path), path_steps, trace)
 
 
 def frames(steps: int) -> np.ndarray:
@@ -90,6 +99,6 @@ def energies(energy: Any, x: np.ndarray | Array) -> np.ndarray:
     return np.asarray(_energies(energy, jnp.asarray(x)))
 
 
-@eqx.filter_jit
+@compiled
 def _energies(energy: Any, x: Array) -> Array:
     return jax.lax.map(energy, x, batch_size=256)

@@ -2,7 +2,7 @@
 
 import inspect
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -36,18 +36,21 @@ class Setting(NamedTuple):
         return self.default is inspect.Parameter.empty
 
 
-def settings(maker: Callable[..., Any], *markers: Any, given: Sequence[str] = ()) -> dict[str, Setting]:
+def settings(
+    maker: Callable[..., Any], *markers: Any, given: Sequence[str] = (), named: Mapping[str, Any] | None = None
+) -> dict[str, Setting]:
     """The parameters of ``maker`` that a configuration can hold: plain values, and the types among ``markers``.
 
     Those named in ``given`` are the program's to give; others (random keys, functions) are too, or stay at their
-    defaults.
+    defaults. ``named`` are the types of parameters that take any object, by their names.
     """
     fields = inspect.get_annotations(maker) if inspect.isclass(maker) else {}
     known = {}
     for name, parameter in inspect.signature(maker).parameters.items():
         hint = parameter.annotation
         # a field with a converter takes anything; what it is converted to says what is meant
-        members = _members(fields.get(name, Any) if hint is Any else hint)
+        hint = fields.get(name, Any) if hint is Any else hint
+        members = _members((named or {}).get(name, Any) if hint is Any else hint)
         kept = tuple(each for each in _sharpened(members, parameter.default) if each in markers or _plain(each))
         if name not in given and any(each is not None for each in kept):
             known[name] = Setting(kept, parameter.default)

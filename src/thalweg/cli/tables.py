@@ -59,11 +59,12 @@ GIVEN = ("key", "shape")
 
 def keys_of(maker: Callable[..., Any]) -> dict[str, Setting]:
     """The keys of the table that describes what ``maker`` makes."""
-    return settings(maker, *CHOICES, Noise, given=GIVEN)
+    # a user's kernel need not be of our class, so objectives take any object by that name
+    return settings(maker, *CHOICES, Noise, given=GIVEN, named={"kernel": Kernel})
 
 
 def train_keys() -> dict[str, Setting]:
-    """The keys of ``[train]``: what `fit` can be told, but for where it writes and what it shows."""
+    """The keys of ``[train]``: what `fit` takes, but for where it writes and what it shows."""
     return settings(fit, given=("run_dir", "resume", "progress"))
 
 

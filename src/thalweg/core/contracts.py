@@ -1,7 +1,7 @@
 """The abstract classes and what passes between them.
 
 One sign throughout: ``p(x) = exp(-E(x)) / Z``. An energy is a function of ONE point; batching is ``jax.vmap``'s work.
-Nothing here knows a particular energy, sampler or objective.
+A point is an array or any tree of arrays. Nothing here knows a particular energy, sampler or objective.
 """
 
 import abc
@@ -9,13 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 
 class Space(eqx.Module):
     """The set a point lives in: its shape, its kind of number, and how to pick a starting point from it."""
 
-    shape: eqx.AbstractVar[tuple[int, ...]]
+    shape: eqx.AbstractVar[Any]
 
     @property
     @abc.abstractmethod
@@ -34,15 +35,60 @@ class Space(eqx.Module):
 class Energy(eqx.Module):
     """A function ``E(x) -> scalar`` of one point, read as ``p(x) = exp(-E(x)) / Z``.
 
-    Subclass it for an energy with parameters (array fields are trainable), or hand any callable to
-    `as_energy`. ``space`` may be ``None`` where the energy does not know it.
+    Subclass it for an energy with parameters (array fields are trainable). Any other callable of one point serves as
+    well; `as_energy` gives it a space. ``space`` may be ``None`` where the energy does not know it.
     """
 
     space: eqx.AbstractVar[Space | None]
 
     @abc.abstractmethod
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Any) -> Array:
         """The energy of one point, a scalar."""
+
+
+class ConditionalEnergy(eqx.Module):
+    """A function ``E(x, c) -> scalar`` of one point and one condition, read as ``p(x | c) = exp(-E(x, c)) / Z(c)``.
+
+    ``tw.given(energy, c)`` is an energy of x. Trained with ``tw.fit(energy, (x, c), …)`` it learns ``p(x | c)``;
+    ``tw.joint(energy)`` reads it as ``p(x, c)`` and ``tw.swapped(energy)`` as ``p(c | x)``.
+    """
+
+    space: eqx.AbstractVar[Space | None]
+    condition_space: eqx.AbstractVar[Space | None]
+
+    @abc.abstractmethod
+    def __call__(self, x: Any, c: Any) -> Array:
+        """The energy of one point under one condition, a scalar."""
+
+
+class LatentEnergy(eqx.Module):
+    """A function ``E(x, z) -> scalar`` of one point and one latent value, ``p(x) = ∫ exp(-E(x, z)) dz / Z``.
+
+    What it knows in closed form it says by `HasPosterior` and `HasFreeEnergy`.
+    """
+
+    space: eqx.AbstractVar[Space | None]
+    latent_space: eqx.AbstractVar[Space]
+
+    @abc.abstractmethod
+    def __call__(self, x: Any, z: Any) -> Array:
+        """The energy of one point with one latent value, a scalar."""
+
+
+class HasPosterior(LatentEnergy):
+    """A latent energy whose ``p(z | x)`` is known."""
+
+    @abc.abstractmethod
+    def posterior(self, x: Any) -> Any:
+        """``p(z | x)`` for one point, as a density: ``sample(key, shape)`` and ``log_prob(z)``."""
+
+
+class HasFreeEnergy(LatentEnergy):
+    """A latent energy whose ``F(x) = -log ∫ exp(-E(x, z)) dz`` is known; `tw.marginal` reads it as an energy of x."""
+
+    @abc.abstractmethod
+    def free_energy(self, x: Any) -> Array:
+        """``F(x)`` of one point, a scalar."""
 
 
 class ScoreNetwork(eqx.Module):
@@ -80,18 +126,30 @@ class HasConditionals(Energy):
     """An energy whose full conditionals can be drawn from: what Gibbs sampling needs.
 
     ``blocks`` is boolean ``(blocks, *event)``: groups of coordinates independent of each other given the rest, which
-    together cover every coordinate.
+    together cover every coordinate. They come from the structure (which sites are tied), never from the values of
+    weights, which training changes; a numpy array, or a property that makes one, so that no program traces it.
     """
 
-    blocks: eqx.AbstractVar[Array]
+    blocks: eqx.AbstractVar[Any]
 
     @abc.abstractmethod
-    def resample(self, key: PRNGKeyArray, x: Array, block: Array) -> Array:
-        """One point ``x`` with the coordinates of ``block`` drawn anew from ``p(x_block | rest)``."""
+    def resample(self, key: PRNGKeyArray, x: Array, block: Any) -> Array:
+        """All chains ``x`` ``(chains, *event)`` with the coordinates of ``block`` drawn anew from their
+        ``p(x_block | rest)``; ``block`` is boolean ``(*event)``, the same for all, or ``(chains, *event)``."""
 
     @abc.abstractmethod
     def scaled(self, factor: Array) -> "HasConditionals":
         """The energy ``factor · E(x)``, whose conditionals can be drawn from too: what tempering needs."""
+
+    def sweep(self, key: PRNGKeyArray, x: Array, blocks: Any = None) -> Array:
+        """All chains ``x`` with every block drawn anew in turn: `resample` block after block.
+
+        An energy that can share work between the blocks says so by a method of its own. ``blocks`` are by default all;
+        a clamped energy gives those of the coordinates that are free.
+        """
+        blocks = jnp.asarray(self.blocks if blocks is None else blocks)
+        one = lambda x, now: (self.resample(now[0], x, now[1]), None)
+        return jax.lax.scan(one, x, (jax.random.split(key, len(blocks)), blocks))[0]
 
 
 class HasLogits(HasConditionals):
@@ -128,17 +186,20 @@ def refresh(tree: PyTree) -> PyTree:
 
 
 class State(eqx.Module):
-    """What a kernel carries from step to step: where all chains are, and what must not be computed twice."""
+    """What a kernel carries from step to step: where all chains are, and what must not be computed twice.
 
-    x: eqx.AbstractVar[Array]
+    Every array in it has the chains as its leading axis, so that chains can be picked, stored and put back.
+    """
+
+    x: eqx.AbstractVar[Any]
 
 
 class Info(eqx.Module):
-    """What one kernel step tells, each ``(chains,)``; ``None`` where the kernel has no such thing.
+    """The metrics of one kernel step, each ``(chains,)``; ``None`` where the kernel has no such thing.
 
     ``acceptance`` is the probability (or frequency) of acceptance, ``gradient_norm`` is ``‖∇E‖₂`` where the step
     used it, ``divergent`` marks steps that met a non-finite energy or lost energy conservation. ``extra`` holds what
-    only this kernel has (swap rates), in any shape; `sample` averages it over the run.
+    only this kernel has (swap rates), each ``(chains, ...)``; `sample` averages it over the run.
     """
 
     acceptance: Array | None = None
@@ -150,16 +211,58 @@ class Info(eqx.Module):
 class Kernel(eqx.Module):
     """A Markov kernel over a population: the leading axis of every array is the chains, one key serves a step.
 
-    The energy is an argument of both methods and never stored, so nothing recompiles when its weights change.
+    The energy is an argument of all methods and never stored, so nothing recompiles when its weights change.
+    ``takes_per_chain_energies`` says that the kernel evaluates an energy by `core.over_chains`, which also takes
+    energies that differ from chain to chain; the others are then run one chain at a time.
     """
 
-    @abc.abstractmethod
-    def init(self, energy: Any, x: Array) -> State:
-        """The state of chains that stand at ``x``, of shape ``(chains, *event)``."""
+    takes_per_chain_energies: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def step(self, key: PRNGKeyArray, energy: Any, state: State) -> tuple[State, Info]:
+    def init(self, key: PRNGKeyArray, energy: Any, x: Any) -> State:
+        """The state of chains that begin at ``x``, of shape ``(chains, *event)``."""
+
+    @abc.abstractmethod
+    def step(self, key: PRNGKeyArray, energy: Any, state: Any) -> tuple[State, Info]:
         """All chains one step on."""
+
+    def retarget(self, energy: Any, state: Any) -> State:
+        """The same chains on a changed energy: position and momentum stay, what depends on the energy is computed anew.
+
+        A state that holds positions alone stays as it is; a kernel with any other state says what to do.
+        """
+        if len(jax.tree.leaves(state)) != len(jax.tree.leaves(state.x)):
+            raise ValueError(
+                f"expected {type(self).__name__} to say how its state goes on when the energy changes, got no retarget;"
+                " define retarget(energy, state), which keeps positions and momenta and computes the rest anew"
+            )
+        return state
+
+
+class Tunable(Kernel):
+    """A kernel with a step size that `warm_up` can fit to a target by its acceptance."""
+
+    target_acceptance: ClassVar[float]
+
+    @abc.abstractmethod
+    def get_step_size(self) -> Array:
+        """The present step size, a scalar or one per coordinate."""
+
+    @abc.abstractmethod
+    def with_step_size(self, step_size: Array) -> "Tunable":
+        """The same kernel with another step size."""
+
+    def shortened(self) -> "Tunable":
+        """A kernel with cheaper steps for the first part of a warm-up, while chains travel; by default the same."""
+        return self
+
+
+class HasMassMatrix(Tunable):
+    """A kernel with a mass matrix, the inverse of a covariance, that `warm_up` can fit too."""
+
+    @abc.abstractmethod
+    def with_mass_matrix(self, mass_matrix: Array) -> "HasMassMatrix":
+        """The same kernel with another mass matrix, ``(d,)`` or ``(d, d)`` over the real coordinates of a point."""
 
 
 class HasTransitionMatrix(Kernel):
@@ -196,15 +299,20 @@ class Step(NamedTuple):
 class Objective(eqx.Module):
     """A training criterion: configured at construction, given the model when called.
 
-    ``divergence`` says that the expected loss itself is smallest at the `truth`; otherwise only its gradient vanishes
-    there. `truth` and `expected` are what `check_objective` compares with.
+    ``minimised_at_truth`` says that the expected loss itself is smallest at the `truth`; otherwise only its gradient
+    vanishes there. ``conditional`` says that with a `ConditionalEnergy` and batches ``(x, c)`` it learns ``p(x | c)``.
+    `truth` and `expected` are what `check_objective` compares with.
     """
 
-    divergence: ClassVar[bool] = False
+    minimised_at_truth: ClassVar[bool] = False
+    conditional: ClassVar[bool] = False
 
-    @abc.abstractmethod
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[PyTree, PyTree]:
-        """``(params, state)``: params are trained with the energy (log Z, a flow), state is carried (a buffer)."""
+        """``(params, state)``: params are trained with the energy (log Z, a flow), state is carried (a buffer).
+
+        By default there are neither.
+        """
+        return None, None
 
     @abc.abstractmethod
     def loss(self, key: PRNGKeyArray, energy: Any, params: PyTree, state: PyTree, batch: PyTree) -> tuple[Array, Step]:

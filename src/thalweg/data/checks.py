@@ -25,8 +25,8 @@ def check_array(
 ) -> np.ndarray | jax.Array:
     """Return `x`, shape `(rows, *event)`, unchanged if a model can be fitted to it; else one ValueError sentence.
 
-    Refused: no rows, NaN or infinity, integers where floats are needed (admitted with `integers=True`, for binary,
-    spin, categorical and count data), and, where `event_shape` is given, rows of another shape.
+    Refused: no rows, NaN or infinity, masked arrays, integers where floats are needed (admitted with `integers=True`,
+    for binary, spin, categorical and count data), and, where `event_shape` is given, rows of another shape.
 
     >>> check_array(np.ones((3, 2), np.float32), event_shape=(2,)).shape
     (3, 2)
@@ -35,6 +35,8 @@ def check_array(
     ValueError: data: expected finite numbers, got nan at index (1, 0) (1 of 2 values); remove or fill in those rows
     """
     array = x if isinstance(x, (np.ndarray, jax.Array)) else _as_array(x, name)
+    if isinstance(array, np.ma.MaskedArray):
+        raise ValueError(f"{name}: expected plain numbers, got a masked array; fill it or leave its masked rows out")
     if array.ndim == 0:
         raise ValueError(f"{name}: expected an array (rows, ...), got a single number; give it as an array of one row")
     if array.size == 0:

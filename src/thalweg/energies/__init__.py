@@ -1,35 +1,56 @@
 """Energies: analytic targets, lattices and networks, and what is made of them."""
 
 from thalweg.energies.analytic import Gaussian, GaussianMixture, two_bumps
-from thalweg.energies.compose import clamp, smoothed, tempered
-from thalweg.energies.conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
+from thalweg.energies.clamped import clamp
+from thalweg.energies.compose import smoothed, tempered
+from thalweg.energies.conditional import joint, marginal, swapped
+from thalweg.energies.couplings import Graph, Grid, Matrix
 from thalweg.energies.curved import Banana, DoubleWell, Funnel, Ring
-from thalweg.energies.lattice import GaussianField, Graph, Grid, Ising, Potts
+from thalweg.energies.exponential import Exponential, Gamma, Normal
+from thalweg.energies.exponential_bounded import Beta, Dirichlet
+from thalweg.energies.exponential_discrete import Bernoulli, Poisson
+from thalweg.energies.exponential_matrix import Wishart
+from thalweg.energies.lattice import GaussianField, Ising, Potts
 from thalweg.energies.neural import MLP, ConvNet, ResNet
+from thalweg.energies.noise_conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
+from thalweg.energies.positive_forms import PositiveForm
 from thalweg.energies.unet import NoiseConditionalScoreUNet, NoiseConditionalUNet
 
 __all__ = [
     "MLP",
     "Banana",
+    "Bernoulli",
+    "Beta",
     "ConvNet",
+    "Dirichlet",
     "DoubleWell",
+    "Exponential",
     "Funnel",
+    "Gamma",
     "Gaussian",
     "GaussianField",
     "GaussianMixture",
     "Graph",
     "Grid",
     "Ising",
+    "Matrix",
     "NoiseConditionalMLP",
     "NoiseConditionalScoreMLP",
     "NoiseConditionalScoreUNet",
     "NoiseConditionalUNet",
+    "Normal",
+    "Poisson",
+    "PositiveForm",
     "Potts",
     "ResNet",
     "Ring",
     "ScoreMLP",
+    "Wishart",
     "clamp",
+    "joint",
+    "marginal",
     "smoothed",
+    "swapped",
     "tempered",
     "two_bumps",
 ]

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, HasLogZ, HasSampler, HasSmoothing, is_concrete, positive
+from thalweg.core import Energy, HasLogZ, HasSampler, HasSmoothing, check_point, finite, is_concrete, positive, real
 from thalweg.spaces import Real
+from thalweg.spaces.continuous import real_space
 
 
 class HasMoments(Energy):
@@ -42,8 +43,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     whitening: Array
 
     def __init__(self, mean: Any, covariance: Any):
-        self.mean = _floating(mean)
-        covariance = _floating(covariance)
+        self.mean, covariance = finite("mean", mean), real("covariance", covariance)
         event = self.mean.shape
         if len(event) > 1 or covariance.shape not in ((), event, event * 2):
             raise ValueError(
@@ -54,7 +54,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     @property
     def space(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Real(self.mean.shape)
+        return real_space(self.mean.shape)
 
     @property
     def covariance(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -66,6 +66,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
         return 0.5 * self.mean.size * math.log(2 * math.pi) - _log_det(self.whitening, self.mean)
 
     def __call__(self, x: Array) -> Array:
+        check_point(x, self.mean.shape)
         return 0.5 * jnp.sum(_whitened(self.whitening, x - self.mean) ** 2)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
@@ -97,8 +98,8 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     whitenings: Array
 
     def __init__(self, weights: Any, means: Any, covariances: Any):
-        self.means = _floating(means)
-        weights, covariances = positive("every weight", weights), _floating(covariances)
+        self.means = finite("means", means)
+        weights, covariances = positive("every weight", weights), real("covariances", covariances)
         count, event = self.means.shape[:1], self.means.shape[1:]
         if self.means.ndim not in (1, 2) or weights.shape != count:
             raise ValueError(
@@ -117,7 +118,7 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     @property
     def space(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Real(self.means.shape[1:])
+        return real_space(self.means.shape[1:])
 
     @property
     def weights(self) -> Array:
@@ -146,9 +147,10 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     def component_log_probs(self, x: Array) -> Array:
         """``log w_k + log N(x; μ_k, Σ_k)`` of one point for every k, with the weights as given, ``(K,)``."""
+        check_point(x, self.means.shape[1:])
 
         def log_prob(mean, whitening):
-            log_norm = 0.5 * x.size * math.log(2 * math.pi) - _log_det(whitening, mean)
+            log_norm = 0.5 * mean.size * math.log(2 * math.pi) - _log_det(whitening, mean)
             return -0.5 * jnp.sum(_whitened(whitening, x - mean) ** 2) - log_norm
 
         return self.log_weights + jax.vmap(log_prob)(self.means, self.whitenings)
@@ -180,10 +182,6 @@ def two_bumps() -> GaussianMixture:
     """
     root = math.sqrt(2 * math.pi)
     return GaussianMixture(jnp.array([3 * root, 2 * root]), jnp.array([[-2.0], [4.0]]), jnp.array([1.0, 4.0]))
-
-
-def _floating(value: Any) -> Array:
-    return jnp.asarray(value, jnp.result_type(float))
 
 
 def _whitening(covariance: Array, event: tuple[int, ...], batch: tuple[int, ...]) -> Array:

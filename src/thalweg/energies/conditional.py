@@ -1,264 +1,121 @@
-r"""Score networks, and models of points with noise on them: energies ``E(x, σ)`` and score networks ``s(x, σ)``.
+"""Energies of two variables read in other ways: as a joint density, the other way round, or summed over one of them."""
 
-The density of ``x + σε`` changes by orders of magnitude with σ. What is known of that change is built in, so that one
-network serves noise levels over four decades: for data of scale c, with ``h = x/√(σ² + c²)``,
-
-``s(x, σ) = -x/(σ² + c²) + c/(σ√(σ² + c²))·F(h, log σ)``.
-
-The first term is the score of a Gaussian of deviation c with the noise on it. F is a network whose inputs and outputs
-are of order 1 at every level, since ``σs + ε`` is. Its denoiser ``x + σ²s`` is that of Karras et al. (2022), NeurIPS.
-"""
-
-import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PyTree
 
-from thalweg.core import Energy, ScoreNetwork, is_concrete
-from thalweg.energies.layers import Dense
-from thalweg.spaces import Real
-
-_FREQUENCIES = 8
+from thalweg.core import ConditionalEnergy, Energy, HasFreeEnergy, Space
+from thalweg.spaces import Product
 
 
-class Preconditioning(eqx.Module):
-    r"""A network F read as a score or, where it is scalar, as an energy at every noise level.
+class _Joint(Energy):
+    energy: ConditionalEnergy
+
+    @property
+    def space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        parts = (self.energy.space, self.energy.condition_space)
+        return None if None in parts else Product(*parts)
+
+    def __call__(self, x: PyTree) -> Array:
+        if not isinstance(x, (tuple, list)) or len(x) != 2:
+            raise ValueError(f"expected one point (x, c) of a joint energy, got a {type(x).__name__}; give a pair")
+        return self.energy(x[0], x[1])
+
+
+class _Swapped(ConditionalEnergy):
+    energy: ConditionalEnergy
+
+    @property
+    def space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.energy.condition_space
+
+    @property
+    def condition_space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.energy.space
+
+    def __call__(self, x: PyTree, c: PyTree) -> Array:
+        return self.energy(c, x)
+
+
+class _Marginal(Energy):
+    energy: HasFreeEnergy
+
+    @property
+    def space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.energy.space
+
+    def __call__(self, x: PyTree) -> Array:
+        return self.energy.free_energy(x)
+
+
+def joint(energy: Any) -> Energy:
+    """``p(x, c) = exp(-E(x, c)) / Z``: an energy of x and c, as an energy of the points ``(x, c)``.
+
+    Where both spaces are known the points live on ``Product(space, condition_space)``.
 
     Args:
-        data_scale: c, about the root mean square of the data's coordinates.
+        energy: of ``(x, c)``; a plain function by ``tw.as_conditional(function, space, condition_space)``.
 
-    >>> import jax.numpy as jnp
-    >>> from thalweg.energies.conditional import Preconditioning
-    >>> still = Preconditioning(2.0).score(lambda h, log_sigma: jnp.zeros_like(h), jnp.ones(1), 1.0)
-    >>> round(float(still[0]), 3)  # the score of N(0, 2² + 1²)
-    -0.2
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> energy = tw.as_conditional(lambda x, c: 0.5 * jnp.sum((x - c) ** 2), tw.Real(1), tw.Real(1))
+    >>> both = tw.energies.joint(energy)
+    >>> float(both((jnp.ones(1), jnp.zeros(1)))), both.space.shape
+    (0.5, ((1,), (1,)))
     """
-
-    data_scale: float = eqx.field(static=True, converter=float)
-
-    def __check_init__(self):
-        if not 0 < self.data_scale < math.inf:
-            raise ValueError(
-                f"expected data_scale > 0, got {self.data_scale}; give the root mean square of the data's coordinates"
-            )
-
-    def score(self, network: Callable[[Array, Array], Array], x: Array, sigma: Any) -> Array:
-        """``-x/(σ² + c²) + c/(σ√(σ² + c²))·F(h, log σ)``."""
-        sigma = _level(sigma)
-        total = jnp.sqrt(sigma**2 + self.data_scale**2)
-        return -x / total**2 + self.data_scale / (sigma * total) * network(x / total, jnp.log(sigma))
-
-    def energy(self, network: Callable[[Array, Array], Array], x: Array, sigma: Any) -> Array:
-        """``½‖x‖²/(σ² + c²) + (c/σ)·f(h, log σ)``, whose score is the above with ``F = -∇f``."""
-        sigma = _level(sigma)
-        total = jnp.sqrt(sigma**2 + self.data_scale**2)
-        h = x / total
-        return 0.5 * jnp.sum(h**2) + self.data_scale / sigma * network(h, jnp.log(sigma))
+    return _Joint(_require_conditional("joint", energy))  # pyright: ignore[reportCallIssue]
 
 
-def _level(sigma: Any) -> Array:
-    sigma = jnp.asarray(sigma, float)
-    if sigma.ndim != 0:
-        raise ValueError(f"expected one noise level for one point, got sigma of shape {sigma.shape}; batch by jax.vmap")
-    if is_concrete(sigma) and not 0 < float(sigma) < math.inf:
-        raise ValueError(f"expected sigma > 0, got {float(sigma):g}; a noise level is a standard deviation")
-    return sigma
+def swapped(energy: Any) -> ConditionalEnergy:
+    """``p(c | x) = exp(-E(x, c)) / Z(x)``: the variable and the condition change places.
 
+    A classifier is this: trained on pairs ``(c, x)`` it learns how likely each label is, given the point.
 
-def check_point(x: Array, space: Real) -> None:
-    """Refuse what is not one point of the space."""
-    if x.shape != space.shape:
-        raise ValueError(f"expected one point of shape {space.shape}, got {x.shape}; batch by jax.vmap, channels last")
+    Args:
+        energy: of ``(x, c)``.
 
-
-class NoiseEmbedding(eqx.Module):
-    """``φ(W·[cos ω_k log σ, sin ω_k log σ] + b)``: what a network knows of the noise level, ``(units,)``.
-
-    The frequencies are a ladder from one turn in fifty decades to one turn in a decade: smooth in log σ, so that levels
-    between those trained on are served too.
-
-    >>> import jax, jax.numpy as jnp
-    >>> from thalweg.energies.conditional import NoiseEmbedding
-    >>> NoiseEmbedding(32, key=jax.random.key(0))(jnp.log(0.1)).shape
-    (32,)
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> energy = tw.as_conditional(lambda x, c: c * jnp.sum(x), tw.Real(2), tw.Binary(()))
+    >>> float(tw.energies.swapped(energy)(jnp.array(1), jnp.ones(2)))
+    2.0
     """
-
-    dense: Dense
-
-    def __init__(self, units: int, *, key: PRNGKeyArray):
-        self.dense = Dense(2 * _FREQUENCIES, units, key=key)
-
-    def __call__(self, log_sigma: Array) -> Float[Array, " units"]:
-        turns = log_sigma * (2 * np.pi / np.log(10)) * np.geomspace(1 / 50, 1.0, _FREQUENCIES)
-        return jax.nn.silu(self.dense(jnp.concatenate([jnp.cos(turns), jnp.sin(turns)])))
+    energy = _require_conditional("swapped", energy)
+    return energy.energy if isinstance(energy, _Swapped) else _Swapped(energy)  # pyright: ignore[reportCallIssue]
 
 
-class Modulation(eqx.Module):
-    """``h·(1 + γ(σ)) + β(σ)`` per channel, γ and β linear in the noise embedding and zero at first.
+def marginal(energy: Any) -> Energy:
+    """``p(x) = exp(-F(x)) / Z`` with ``F(x) = -log ∫ exp(-E(x, z)) dz``: a latent energy as an energy of x alone.
 
-    Reference: Perez et al. (2018), AAAI, FiLM.
+    Args:
+        energy: a latent energy that knows its `free_energy`.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> class Blurred(tw.core.HasFreeEnergy):  # z ~ N(0, 1) up to a constant, x ~ N(z, 1)
+    ...     space = tw.Real(())
+    ...     latent_space = tw.Real(())
+    ...     def __call__(self, x, z):
+    ...         return 0.5 * z**2 + 0.5 * (x - z) ** 2
+    ...     def free_energy(self, x):
+    ...         return x**2 / 4 - 0.5 * jnp.log(jnp.pi)
+    >>> energy = tw.energies.marginal(Blurred())
+    >>> round(float(energy(2.0) - energy(0.0)), 4)
+    1.0
     """
-
-    dense: Dense
-
-    def __init__(self, units: int, channels: int, *, key: PRNGKeyArray):
-        self.dense = quiet(Dense(units, 2 * channels, key=key))
-
-    def __call__(self, h: Array, embedding: Array) -> Array:
-        gamma, beta = jnp.split(self.dense(embedding), 2)
-        return h * (1 + gamma) + beta
-
-
-def quiet(layer: Any) -> Any:
-    """A layer whose output is zero until it is trained."""
-    return eqx.tree_at(lambda each: each.weight.array, layer, jnp.zeros_like(layer.weight.array))
-
-
-class _Body(eqx.Module):
-    """Dense layers, each followed by the noise level's scale and shift and by SiLU; the last layer is linear."""
-
-    embedding: NoiseEmbedding
-    layers: tuple[Dense, ...]
-    modulations: tuple[Modulation, ...]
-
-    def __init__(self, sizes: Sequence[int], *, key: PRNGKeyArray):
-        key_embedding, *keys = jax.random.split(key, 2 * len(sizes))
-        units = sizes[1]
-        self.embedding = NoiseEmbedding(units, key=key_embedding)
-        pairs = list(pairwise(sizes))
-        hidden = [Dense(a, b, key=k) for (a, b), k in zip(pairs[:-1], keys, strict=False)]
-        # a network that starts at zero starts as the Gaussian of the data's scale
-        self.layers = (*hidden, quiet(Dense(*pairs[-1], key=keys[-1])))
-        self.modulations = tuple(
-            Modulation(units, size, key=k) for size, k in zip(sizes[1:-1], keys[len(sizes) :], strict=False)
+    if not isinstance(energy, HasFreeEnergy):
+        raise ValueError(
+            f"expected a latent energy with free_energy(x) for marginal, got {_name(energy)}; "
+            "write free_energy (HasFreeEnergy), or sample x and z together"
         )
-
-    def __call__(self, h: Array, log_sigma: Array) -> Array:
-        known = self.embedding(log_sigma)
-        for layer, modulation in zip(self.layers[:-1], self.modulations, strict=True):
-            h = jax.nn.silu(modulation(layer(h), known))
-        return self.layers[-1](h)
+    return _Marginal(energy)  # pyright: ignore[reportCallIssue]
 
 
-def _sizes(space: Real, width: int, depth: int, outputs: int | None = None) -> list[int]:
-    if width < 1 or depth < 1:
-        raise ValueError(f"expected width >= 1 and depth >= 1, got {width} and {depth}; use for example 128 and 3")
-    inputs = math.prod(space.shape)
-    return [inputs, *[width] * depth, inputs if outputs is None else outputs]
-
-
-class ScoreMLP(ScoreNetwork):
-    """``s(x) = W_L φ(… φ(x W_1 + b_1) …) + b_L``, of x's shape: a dense score network with SiLU, ``depth`` hidden
-    layers of ``width`` units.
-
-    Args:
-        shape: of a point; any shape, flattened before the first layer.
-
-    >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> network = tw.energies.ScoreMLP(2, width=16, key=jax.random.key(0))
-    >>> jax.vmap(network)(jnp.zeros((5, 2))).shape
-    (5, 2)
-    """
-
-    layers: tuple[Dense, ...]
-    space: Real = eqx.field(static=True)
-
-    def __init__(self, shape: int | tuple[int, ...], width: int = 128, depth: int = 2, *, key: PRNGKeyArray):
-        self.space = Real(shape)
-        sizes = _sizes(self.space, width, depth)
-        keys = jax.random.split(key, len(sizes) - 1)
-        slopes = [*[0.0] * depth, 1.0]
-        self.layers = tuple(
-            Dense(a, b, key=k, slope=s) for a, b, k, s in zip(sizes[:-1], sizes[1:], keys, slopes, strict=True)
+def _require_conditional(name: str, energy: Any) -> Any:
+    if not isinstance(energy, ConditionalEnergy):
+        raise ValueError(
+            f"expected a conditional energy E(x, c) for {name}, got {_name(energy)}; "
+            "make one of a function by tw.as_conditional(function)"
         )
-
-    def __call__(self, x: Array) -> Array:
-        check_point(x, self.space)
-        h = x.reshape(-1)
-        for layer in self.layers[:-1]:
-            h = jax.nn.silu(layer(h))
-        return self.layers[-1](h).reshape(x.shape)
+    return energy
 
 
-class NoiseConditionalMLP(Energy):
-    r"""``E(x, σ) = ½‖x‖²/(σ² + c²) + (c/σ)·f(x/√(σ² + c²), log σ)`` with a dense network f: the energy of vectors with
-    noise of deviation σ on them.
-
-    At every σ its score is of the scale that the noise gives it (see the module). Train it with
-    `NoiseConditionalScoreMatching`, sample it with `AnnealedLangevin`; ``tw.given(energy, sigma)`` is an energy of x
-    alone. Before training it is the Gaussian of deviation ``√(c² + σ²)``.
-
-    Args:
-        shape: of a point; any shape, flattened before the first layer.
-        width: units of a hidden layer.
-        depth: hidden layers.
-        data_scale: c, about the root mean square of the data's coordinates.
-
-    >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> energy = tw.energies.NoiseConditionalMLP(2, key=jax.random.key(0))
-    >>> round(float(energy(jnp.ones(2), 1.0)), 4)
-    0.5
-    >>> jnp.round(tw.score(tw.given(energy, 1.0), jnp.ones(2)), 4).tolist()
-    [-0.5, -0.5]
-    """
-
-    body: _Body
-    preconditioning: Preconditioning
-    space: Real = eqx.field(static=True)
-
-    def __init__(
-        self,
-        shape: int | tuple[int, ...],
-        width: int = 128,
-        depth: int = 3,
-        data_scale: float = 1.0,
-        *,
-        key: PRNGKeyArray,
-    ):
-        self.space = Real(shape)
-        self.body = _Body(_sizes(self.space, width, depth, 1), key=key)
-        self.preconditioning = Preconditioning(data_scale)
-
-    def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        check_point(x, self.space)
-        return self.preconditioning.energy(lambda h, level: self.body(h, level)[0], x.reshape(-1), sigma)
-
-
-class NoiseConditionalScoreMLP(ScoreNetwork):
-    r"""``s(x, σ) = -x/(σ² + c²) + c/(σ√(σ² + c²))·F(x/√(σ² + c²), log σ)`` with a dense network F: the score of vectors
-    with noise of deviation σ on them.
-
-    The arguments are those of `NoiseConditionalMLP`; twice as fast, but no energy.
-
-    >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> network = tw.energies.NoiseConditionalScoreMLP(2, key=jax.random.key(0))
-    >>> jnp.round(network(jnp.ones(2), 1.0), 4).tolist()
-    [-0.5, -0.5]
-    """
-
-    body: _Body
-    preconditioning: Preconditioning
-    space: Real = eqx.field(static=True)
-
-    def __init__(
-        self,
-        shape: int | tuple[int, ...],
-        width: int = 128,
-        depth: int = 3,
-        data_scale: float = 1.0,
-        *,
-        key: PRNGKeyArray,
-    ):
-        self.space = Real(shape)
-        self.body = _Body(_sizes(self.space, width, depth), key=key)
-        self.preconditioning = Preconditioning(data_scale)
-
-    def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        check_point(x, self.space)
-        return self.preconditioning.score(self.body, x.reshape(-1), sigma).reshape(x.shape)
+def _name(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

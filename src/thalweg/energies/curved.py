@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import HasLogZ, HasSampler, HasSmoothing, positive
+from thalweg.core import HasLogZ, HasSampler, HasSmoothing, check_point, finite, positive, whole_number
 from thalweg.energies.analytic import HasMoments
 from thalweg.spaces import Real
+from thalweg.spaces.continuous import real_space
 
 
 class Banana(HasLogZ, HasSampler, HasMoments):
@@ -28,12 +29,12 @@ class Banana(HasLogZ, HasSampler, HasMoments):
     (3, 2)
     """
 
-    curvature: Array = eqx.field(converter=lambda value: jnp.asarray(value, jnp.result_type(float)), default=0.5)
-    scale: Array = eqx.field(converter=lambda value: positive("scale", value), default=2.0)
+    curvature: Array = eqx.field(converter=lambda value: _number("curvature", finite("curvature", value)), default=0.5)
+    scale: Array = eqx.field(converter=lambda value: _number("scale", positive("scale", value)), default=2.0)
 
     @property
     def space(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Real(2)
+        return real_space(2)
 
     @property
     def log_z(self) -> Array:
@@ -53,6 +54,7 @@ class Banana(HasLogZ, HasSampler, HasMoments):
         return self.curvature * (first**2 - self.scale**2)
 
     def __call__(self, x: Array) -> Array:
+        check_point(x, self.space.shape)
         return 0.5 * (x[0] / self.scale) ** 2 + 0.5 * (x[1] - self._ridge(x[0])) ** 2
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
@@ -75,16 +77,14 @@ class Funnel(HasLogZ, HasSampler, HasMoments):
     (3, 5)
     """
 
-    dim: int = eqx.field(static=True, default=2)
-    scale: Array = eqx.field(converter=lambda value: positive("scale", value), default=3.0)
-
-    def __check_init__(self):
-        if self.dim < 2:
-            raise ValueError(f"expected a funnel of at least 2 dimensions, got {self.dim}; Neal's has 10")
+    dim: int = eqx.field(
+        static=True, converter=lambda value: whole_number("dim", value, 2, "Neal's funnel has 10"), default=2
+    )
+    scale: Array = eqx.field(converter=lambda value: _number("scale", positive("scale", value)), default=3.0)
 
     @property
     def space(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Real(self.dim)
+        return real_space(self.dim)
 
     @property
     def log_z(self) -> Array:
@@ -102,6 +102,7 @@ class Funnel(HasLogZ, HasSampler, HasMoments):
         return jnp.diag(jnp.concatenate([self.scale[None] ** 2, rest]))
 
     def __call__(self, x: Array) -> Array:
+        check_point(x, self.space.shape)
         v, rest = x[0], x[1:]
         return 0.5 * (v / self.scale) ** 2 + 0.5 * jnp.exp(-v) * jnp.sum(rest**2) + 0.5 * (self.dim - 1) * v
 
@@ -125,16 +126,12 @@ class DoubleWell(HasLogZ, HasSampler, HasMoments):
     (3, 2)
     """
 
-    barrier: Array = eqx.field(converter=lambda value: positive("barrier", value), default=2.0)
-    dim: int = eqx.field(static=True, default=2)
-
-    def __check_init__(self):
-        if self.dim < 1:
-            raise ValueError(f"expected at least one dimension, got {self.dim}; the usual picture has 2")
+    barrier: Array = eqx.field(converter=lambda value: _number("barrier", positive("barrier", value)), default=2.0)
+    dim: int = eqx.field(static=True, converter=lambda value: whole_number("dim", value), default=2)
 
     @property
     def space(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Real(self.dim)
+        return real_space(self.dim)
 
     def _half_line(self) -> tuple[Array, Array]:
         """Nodes ``x > 0`` of a Gauss rule along one coordinate, and their log weights ``log w - h(x² - 1)²``.
@@ -165,6 +162,7 @@ class DoubleWell(HasLogZ, HasSampler, HasMoments):
         return jnp.eye(self.dim) * jnp.sum(jax.nn.softmax(log_weights) * nodes**2)
 
     def __call__(self, x: Array) -> Array:
+        check_point(x, self.space.shape)
         return self.barrier * jnp.sum((x**2 - 1) ** 2)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
@@ -202,12 +200,12 @@ class Ring(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     (3, 2)
     """
 
-    radius: Array = eqx.field(converter=lambda value: positive("radius", value), default=2.0)
-    scale: Array = eqx.field(converter=lambda value: positive("scale", value), default=0.4)
+    radius: Array = eqx.field(converter=lambda value: _number("radius", positive("radius", value)), default=2.0)
+    scale: Array = eqx.field(converter=lambda value: _number("scale", positive("scale", value)), default=0.4)
 
     @property
     def space(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Real(2)
+        return real_space(2)
 
     @property
     def log_z(self) -> Array:
@@ -224,6 +222,7 @@ class Ring(HasLogZ, HasSampler, HasMoments, HasSmoothing):
         return jnp.eye(2) * (self.radius**2 / 2 + self.scale**2)
 
     def __call__(self, x: Array) -> Array:
+        check_point(x, self.space.shape)
         # the length has no derivative at the centre, where the energy is flat: a tiny one is taken instead
         length = jnp.sqrt(jnp.sum(x**2) + jnp.finfo(x.dtype).tiny)
         gap = (length - self.radius) / self.scale
@@ -238,3 +237,9 @@ class Ring(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     def smoothed(self, sigma: Array | float) -> "Ring":
         """The same circle with ``s² + σ²`` in place of s²."""
         return Ring(self.radius, jnp.sqrt(self.scale**2 + sigma**2))  # pyright: ignore[reportCallIssue]
+
+
+def _number(name: str, value: Array) -> Array:
+    if value.ndim:
+        raise ValueError(f"expected {name} to be one number, got shape {value.shape}; give a scalar")
+    return value

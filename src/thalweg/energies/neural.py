@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy
+from thalweg.core import Energy, check_point, whole_number
 from thalweg.energies.layers import Conv, Dense
 from thalweg.spaces import Real
 
@@ -62,11 +62,6 @@ class Activation(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         return self.function(x) if callable(self.function) else _ACTIVATIONS[self.function](x, self.slope)
-
-
-def _check(x: Array, space: Real) -> None:
-    if x.shape != space.shape:
-        raise ValueError(f"expected one point of shape {space.shape}, got {x.shape}; batch by jax.vmap, channels last")
 
 
 def _scaled(size: int, width: float) -> int:
@@ -124,15 +119,14 @@ class MLP(Energy):
         slope: float = 0.2,
         spectral_norm: bool = False,
     ):
-        if width < 1 or depth < 0:
-            raise ValueError(f"expected width >= 1 and depth >= 0, got {width} and {depth}; use for example 128 and 2")
+        width, depth = whole_number("width", width), whole_number("depth", depth, 0)
         self.space = Real(shape)
         self.activation = Activation(activation or ("lipswish" if spectral_norm else "silu"), slope)
         sizes = [math.prod(self.space.shape), *[width] * depth, 1]
         self.layers = _dense(sizes, key, slope=self.activation.negative_slope, spectral_norm=spectral_norm)
 
     def __call__(self, x: Array) -> Array:
-        _check(x, self.space)
+        check_point(x, self.space.shape)
         return _through(self.layers, self.activation, x.reshape(-1))
 
 
@@ -187,8 +181,9 @@ class ConvNet(Energy):
             raise ValueError(
                 f"expected a preset or a shape with layers, got {shape} with {layers}; give one of the two"
             )
-        if width <= 0:
-            raise ValueError(f"expected width > 0, got {width}; it multiplies the channels, 1 leaves them")
+        # a plain number, checked as one: networks are also built while tracing, where nothing can be looked at
+        if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width < math.inf:
+            raise ValueError(f"expected width > 0, got {width!r}; 0.5 halves all channels and units")
         self.space = Real(shape)
         self.activation = Activation(activation, slope)
         options = {"slope": self.activation.negative_slope, "spectral_norm": spectral_norm}
@@ -204,7 +199,7 @@ class ConvNet(Energy):
         self.dense = _dense(sizes, key_dense, **options)
 
     def __call__(self, x: Array) -> Array:
-        _check(x, self.space)
+        check_point(x, self.space.shape)
         for convolution in self.convolutions:
             x = self.activation(convolution(x))
         return _through(self.dense, self.activation, x.reshape(-1))
@@ -262,8 +257,10 @@ class ResNet(Energy):
         image = len(self.space.shape) == 3
         if not image and len(self.space.shape) != 1:
             raise ValueError(f"expected an image (height, width, channels) or a vector, got {shape}; reshape the data")
-        if not channels or blocks < 1:
-            raise ValueError(f"expected at least one stage of one block, got {channels} and {blocks}; add one")
+        blocks = whole_number("blocks", blocks)
+        channels = [whole_number("channels", count) for count in channels]
+        if not channels:
+            raise ValueError("expected the channels of at least one stage, got none; give for example (64, 128)")
         self.activation = Activation(activation, slope)
         options = {"slope": self.activation.negative_slope, "spectral_norm": spectral_norm}
         key_stem, key_blocks, key_head = jax.random.split(key, 3)
@@ -291,7 +288,7 @@ class ResNet(Energy):
         self.head = Dense(inputs, 1, key=key_head, slope=1.0, spectral_norm=spectral_norm)
 
     def __call__(self, x: Array) -> Array:
-        _check(x, self.space)
+        check_point(x, self.space.shape)
         x = self.stem(x)
         for block in self.blocks:
             x = block(x, self.activation)

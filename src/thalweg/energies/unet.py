@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, ScoreNetwork
-from thalweg.energies.conditional import Modulation, NoiseEmbedding, Preconditioning, check_point, quiet
+from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point
 from thalweg.energies.layers import Conv
-from thalweg.spaces import Real
+from thalweg.energies.noise_conditional import Modulation, NoiseEmbedding, Preconditioning, zero_init
+from thalweg.spaces import Positive, Real
 
 
 def fold(x: Array, size: int) -> Array:
@@ -66,7 +66,7 @@ class _Block(eqx.Module):
         key_first, key_modulation, key_second = jax.random.split(key, 3)
         self.first = Conv(channels, channels, 3, padding=1, key=key_first)
         self.modulation = Modulation(units, channels, key=key_modulation)
-        self.second = quiet(Conv(channels, channels, 3, padding=1, key=key_second))
+        self.second = zero_init(Conv(channels, channels, 3, padding=1, key=key_second))
 
     def __call__(self, h: Array, known: Array) -> Array:
         inner = self.modulation(self.first(jax.nn.silu(_normalised(h))), known)
@@ -85,7 +85,7 @@ class _Attention(eqx.Module):
     def __init__(self, channels: int, *, key: PRNGKeyArray):
         key_ask, key_answer = jax.random.split(key)
         self.ask = Conv(channels, 3 * channels, 1, key=key_ask, slope=1.0)
-        self.answer = quiet(Conv(channels, channels, 1, key=key_answer))
+        self.answer = zero_init(Conv(channels, channels, 1, key=key_answer))
         self.heads = math.gcd(channels, max(1, channels // _HEAD))
 
     def __call__(self, h: Array) -> Array:
@@ -134,7 +134,7 @@ class UNet(eqx.Module):
         self.attention = tuple(_Attention(channels[-1], key=next(keys)) for _ in range(2 * blocks))
         self.widen = tuple(Conv(b, 4 * a, 1, key=next(keys), slope=1.0) for a, b in steps)
         self.up = tuple(made(blocks, width) for width in finer)
-        self.head = quiet(Conv(channels[0], inputs, 3, padding=1, key=next(keys)))
+        self.head = zero_init(Conv(channels[0], inputs, 3, padding=1, key=next(keys)))
         self.patch = patch
 
     def __call__(self, x: Array, log_sigma: Array) -> Array:
@@ -217,11 +217,11 @@ class NoiseConditionalScoreUNet(ScoreNetwork):
         self.preconditioning = Preconditioning(data_scale)
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        check_point(x, self.space)
+        check_point(x, self.space.shape)
         return self.preconditioning.score(self.body, x, sigma)
 
 
-class NoiseConditionalUNet(Energy):
+class NoiseConditionalUNet(ConditionalEnergy):
     r"""``E(x, σ) = ½‖x‖²/(σ² + c²) - (c/σ)·⟨h, F(h, log σ)⟩``, ``h = x/√(σ² + c²)``, with a U-Net F: the energy of
     images with noise of deviation σ on them.
 
@@ -253,6 +253,10 @@ class NoiseConditionalUNet(Energy):
         self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
         self.preconditioning = Preconditioning(data_scale)
 
-    def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        check_point(x, self.space)
-        return self.preconditioning.energy(lambda h, level: -jnp.sum(h * self.body(h, level)), x, sigma)
+    @property
+    def condition_space(self) -> Space:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Positive(())
+
+    def __call__(self, x: Array, c: Any) -> Array:
+        check_point(x, self.space.shape)
+        return self.preconditioning.energy(lambda h, level: -jnp.sum(h * self.body(h, level)), x, c)

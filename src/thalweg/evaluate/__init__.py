@@ -1,11 +1,17 @@
 """Evaluation: checks of samplers, and scores of what a model draws."""
 
-from thalweg.evaluate.check import check_sampler
+from thalweg.evaluate.check_objective import check_objective
+from thalweg.evaluate.check_sampler import check_sampler
+from thalweg.evaluate.class_scores import class_scores
 from thalweg.evaluate.classifier import DigitNetwork, digit_network
-from thalweg.evaluate.gradients import check_objective
-from thalweg.evaluate.images import class_scores
 from thalweg.evaluate.inception import InceptionNetwork
-from thalweg.evaluate.scores import FeatureNetwork, InceptionScore, frechet_distance, image_scores, inception_score
+from thalweg.evaluate.inception_scores import (
+    FeatureNetwork,
+    InceptionScore,
+    frechet_distance,
+    image_scores,
+    inception_score,
+)
 
 __all__ = [
     "DigitNetwork",

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, PRNGKeyArray
 
+from thalweg.core import compiled
 from thalweg.data import Dataset, data_folder, load
 from thalweg.energies.layers import Conv, Dense
 from thalweg.evaluate.labelled import LabelledImages, labelled_images
@@ -182,14 +183,13 @@ def _trained(
     rate = optax.cosine_decay_schedule(_RATE, steps)
     with _bar(progress, steps) as advance:
         for step in range(steps):
-            model, state = _update((x, y, rate(step), jax.random.fold_in(key, step)), (model, state))
+            model, state = _compiled_update((x, y, rate(step), jax.random.fold_in(key, step)), (model, state))
             if step % 20 == 19:
                 jax.block_until_ready(state)  # else the bar would run ahead of the work
                 advance(20)
     return model
 
 
-@eqx.filter_jit(donate="all-except-first")
 def _update(held: Any, training: Any) -> Any:
     (x, y, rate, key), (model, state) = held, training
     choose, move = jax.random.split(key)
@@ -206,6 +206,9 @@ def _update(held: Any, training: Any) -> Any:
     gradient = eqx.filter_grad(loss)(model)
     change, state = _OPTIMIZER.update(gradient, state, eqx.filter(model, eqx.is_array))
     return eqx.apply_updates(model, jax.tree.map(lambda each: rate * each, change)), state
+
+
+_compiled_update = compiled(_update, donate=(1,))
 
 
 def _shifted(image: Array, corner: Array, reach: int) -> Array:
@@ -226,7 +229,7 @@ def _looked_at(model: ConvClassifier, images: np.ndarray) -> tuple[np.ndarray, n
     return np.concatenate(features), np.concatenate(probabilities)
 
 
-@eqx.filter_jit
+@compiled
 def _look(model: ConvClassifier, images: Array) -> tuple[Array, Array]:
     features, logits = jax.vmap(model)(images)
     return features, jax.nn.softmax(logits)

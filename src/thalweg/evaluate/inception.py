@@ -55,8 +55,8 @@ class InceptionNetwork:
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._network = network.to(self._device)
         self._batch_size = batch_size
-        told = Path(module.URL_INCEPTION_V3).stem if path is None else f"{path.name}, SHA-256 {_digest(path)[:8]}"
-        self.name = f"Inception-v3 (torch-fidelity {torch_fidelity.__version__}, {told}), 2048 features"
+        source = Path(module.URL_INCEPTION_V3).stem if path is None else f"{path.name}, SHA-256 {_digest(path)[:8]}"
+        self.name = f"Inception-v3 (torch-fidelity {torch_fidelity.__version__}, {source}), 2048 features"
 
     def __call__(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
         """Features ``(n, 2048)`` and probabilities ``(n, 1008)`` of images ``(n, height, width, 1 or 3)``."""

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from thalweg.core import Energy, Space
+from thalweg.core import Space
 from thalweg.exact import enumeration, quadrature, streaming
 from thalweg.exact.enumeration import (
     gibbs_matrix,
@@ -20,10 +20,13 @@ from thalweg.exact.enumeration import (
     sample,
     transition_matrix,
 )
+from thalweg.exact.markov import ChainProperties, chain_properties
 from thalweg.spaces import Finite
 
 __all__ = [
+    "ChainProperties",
     "Moments",
+    "chain_properties",
     "entropy",
     "expectation",
     "gibbs_matrix",
@@ -47,7 +50,7 @@ class Moments(NamedTuple):
 
 def _ready(
     energy: Callable, space: Space | None, bounds: Any, points: int | None, tolerance: float
-) -> tuple[Energy, Space]:
+) -> tuple[Any, Space]:
     """The energy and its space, refused where neither summing nor integrating can work."""
     energy, known = streaming.prepare(energy, space)
     if not isinstance(known, Finite):
@@ -74,7 +77,7 @@ def log_z(
     three dimensions the integral is taken on a mesh that refines itself until its estimated relative error is below
     ``tolerance``; on smooth densities, Banana and Funnel included, the answer is right to a relative 1e-5 in single
     precision. Differentiable in the energy's parameters; inside ``jit`` or ``grad`` the mesh cannot look at the
-    density, so ``bounds`` are then needed and an even mesh of ``points`` nodes is laid between them.
+    density, so ``bounds`` are then needed and an even mesh of ``points`` nodes is built between them.
 
     Args:
         energy: an `Energy`, or a plain callable with ``space`` given.
@@ -96,7 +99,7 @@ def log_z(
     if isinstance(known, Finite):
         return enumeration.log_z(energy, known)
     how = quadrature.plan(known, bounds, points, tolerance)
-    return quadrature.log_z(energy, known, quadrature.lay(energy, None, known, how))
+    return quadrature.log_z(energy, known, quadrature.build_mesh(energy, None, known, how))
 
 
 def expectation(
@@ -122,8 +125,8 @@ def expectation(
     energy, known = _ready(energy, space, bounds, points, tolerance)
     if isinstance(known, Finite):
         return enumeration.expectation(energy, f, known)
-    laid = quadrature.lay(energy, f, known, quadrature.plan(known, bounds, points, tolerance))
-    return quadrature.average(energy, f, known, laid.low, laid.high)
+    built = quadrature.build_mesh(energy, f, known, quadrature.plan(known, bounds, points, tolerance))
+    return quadrature.average(energy, f, known, built.low, built.high)
 
 
 class _Centred(eqx.Module):
@@ -161,19 +164,19 @@ def moments(
         return Moments(mean, enumeration.expectation(energy, _Centred(mean), known))
     # one mesh for both, fine and wide enough for the second moments
     how = quadrature.plan(known, bounds, points, tolerance)
-    laid = quadrature.lay(energy, _Centred(jnp.zeros(known.shape)), known, how)
-    mean = quadrature.average(energy, _identity, known, laid.low, laid.high)
-    return Moments(mean, quadrature.average(energy, _Centred(mean), known, laid.low, laid.high))
+    built = quadrature.build_mesh(energy, _Centred(jnp.zeros(known.shape)), known, how)
+    mean = quadrature.average(energy, _identity, known, built.low, built.high)
+    return Moments(mean, quadrature.average(energy, _Centred(mean), known, built.low, built.high))
 
 
 def _mean_and_log_z(
-    energy: Energy, f: Callable, space: Space, bounds: Any, points: int | None, tolerance: float
+    energy: Any, f: Callable, space: Space, bounds: Any, points: int | None, tolerance: float
 ) -> tuple[Array, Array]:
     """``(E_p[f], log Z)`` of a scalar ``f``, from one mesh."""
     if isinstance(space, Finite):
         return enumeration.expectation(energy, f, space), enumeration.log_z(energy, space)
-    laid = quadrature.lay(energy, f, space, quadrature.plan(space, bounds, points, tolerance))
-    return quadrature.average(energy, f, space, laid.low, laid.high), quadrature.log_z(energy, space, laid)
+    built = quadrature.build_mesh(energy, f, space, quadrature.plan(space, bounds, points, tolerance))
+    return quadrature.average(energy, f, space, built.low, built.high), quadrature.log_z(energy, space, built)
 
 
 def entropy(
@@ -199,8 +202,8 @@ def entropy(
 class _Excess(eqx.Module):
     """``E_q(x) - E_p(x)``."""
 
-    p: Energy
-    q: Energy
+    p: Any
+    q: Any
 
     def __call__(self, x: Array) -> Array:
         return self.q(x) - self.p(x)

@@ -6,6 +6,7 @@ probabilities: ``T[i, j] = T(state j | state i)``, so ``p @ T`` is one step and 
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Space, is_concrete
+from thalweg.core import Space, compiled, is_concrete, typed_key
 from thalweg.exact import streaming
+from thalweg.exact.key_first import accept_key_first
 from thalweg.spaces import Finite
 
 MOST_STATES = 2**25
@@ -40,7 +42,7 @@ def finite(space: Space, most: int = MOST_STATES, purpose: str = "enumeration") 
     return space
 
 
-def _blocks(energy: Energy, space: Finite, count: int = _BLOCK) -> tuple[streaming.Block, Array]:
+def _blocks(energy: Any, space: Finite, count: int = _BLOCK) -> tuple[streaming.Block, Array]:
     # a multiple of 64 where there is room for it: see the rows in `streaming.average`
     count = min(count, space.size if space.size < 64 else 64 * math.ceil(space.size / 64))
 
@@ -53,20 +55,20 @@ def _blocks(energy: Energy, space: Finite, count: int = _BLOCK) -> tuple[streami
     return block, jnp.arange(0, space.size, count)
 
 
-@eqx.filter_jit
-def log_z(energy: Energy, space: Finite) -> Array:
+@compiled
+def log_z(energy: Any, space: Finite) -> Array:
     """``log Σₓ exp(-E(x))`` over all states."""
     return streaming.log_sum(*_blocks(energy, space))
 
 
-@eqx.filter_jit
-def expectation(energy: Energy, f: Callable[[Array], PyTree], space: Finite) -> PyTree:
+@compiled
+def expectation(energy: Any, f: Callable[[Array], PyTree], space: Finite) -> PyTree:
     """``Σₓ p(x) f(x)`` over all states."""
     count = max(1, min(_BLOCK, _BLOCK_NUMBERS // streaming.output_size(f, space)))
     return streaming.average(*_blocks(energy, space, count), f)
 
 
-def _ready(energy: Callable, space: Space | None, most: int, purpose: str) -> tuple[Energy, Finite]:
+def _ready(energy: Callable, space: Space | None, most: int, purpose: str) -> tuple[Any, Finite]:
     energy, known = streaming.prepare(energy, space)
     listed = finite(known, most, purpose)
     streaming.require_scalar(energy, listed)
@@ -104,15 +106,16 @@ def probabilities(energy: Callable[[Array], Array], space: Space | None = None) 
     return jnp.exp(_log_probabilities(energy, listed))
 
 
-@eqx.filter_jit
-def _log_probabilities(energy: Energy, space: Finite) -> Array:
+@compiled
+def _log_probabilities(energy: Any, space: Finite) -> Array:
     block, starts = _blocks(energy, space)
     log_weights = jax.lax.map(lambda start: block(start)[1], starts).reshape(-1)[: space.size]
     return log_weights - streaming.log_sum(block, starts)
 
 
+@accept_key_first
 def sample(
-    key: PRNGKeyArray, energy: Callable[[Array], Array], shape: tuple[int, ...] = (), space: Space | None = None
+    energy: Callable[[Array], Array], shape: tuple[int, ...] = (), *, key: Any, space: Space | None = None
 ) -> Array:
     """Independent exact samples ``(*shape, *space.shape)``, by inverting the distribution function over all states.
 
@@ -121,11 +124,11 @@ def sample(
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> from thalweg import exact
-    >>> exact.sample(jax.random.key(0), lambda x: -50.0 * x.sum(), (2,), space=tw.Spin(3)).tolist()
+    >>> exact.sample(lambda x: -50.0 * x.sum(), (2,), key=jax.random.key(0), space=tw.Spin(3)).tolist()
     [[1, 1, 1], [1, 1, 1]]
     """
     energy, listed = _ready(energy, space, MOST_STATES, "exact sampling")
-    samples, log_total = _sample(key, energy, tuple(shape), listed)
+    samples, log_total = _sample(typed_key(key), energy, tuple(shape), listed)
     if is_concrete(log_total) and not np.isfinite(log_total):
         raise ValueError(
             f"expected an energy that is a number on every state and finite on one, got log Z = {log_total}; "
@@ -134,8 +137,8 @@ def sample(
     return samples
 
 
-@eqx.filter_jit
-def _sample(key: PRNGKeyArray, energy: Energy, shape: tuple[int, ...], space: Finite) -> tuple[Array, Array]:
+@compiled
+def _sample(key: PRNGKeyArray, energy: Any, shape: tuple[int, ...], space: Finite) -> tuple[Array, Array]:
     block, starts = _blocks(energy, space)
     peaks, sums = streaming.log_sums(block, starts)
 
@@ -190,13 +193,13 @@ def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space)
     return matrix
 
 
-@eqx.filter_jit
+@compiled
 def _log_matrix(log_kernel: Callable[[Array, Array], Array], space: Finite) -> Array:
     states = space.states(0, space.size)
     return jax.lax.map(lambda x: jax.vmap(lambda new: log_kernel(new, x))(states), states)
 
 
-def gibbs_matrix(energy: Callable[[Array], Array], block: Array, space: Space | None = None) -> Array:
+def gibbs_matrix(energy: Callable[[Array], Array], block: Any, space: Space | None = None) -> Array:
     """The kernel that redraws the coordinates in ``block`` from ``p(x_block | rest)``.
 
     Args:
@@ -205,6 +208,11 @@ def gibbs_matrix(energy: Callable[[Array], Array], block: Array, space: Space | 
         space: where the energy lives, if it does not say.
 
     From a state whose whole block has zero probability the conditional does not exist; the kernel stays there.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> pair = tw.energies.Ising(jnp.array([[0.0, 0.0], [0.0, 0.0]]))
+    >>> tw.exact.gibbs_matrix(pair, jnp.array([True, False]))[0].tolist()
+    [0.5, 0.0, 0.5, 0.0]
     """
     energy, listed = _ready(energy, space, MOST_STATES_SQUARED, "a transition matrix")
     block = jnp.asarray(block)
@@ -216,8 +224,8 @@ def gibbs_matrix(energy: Callable[[Array], Array], block: Array, space: Space | 
     return _gibbs_matrix(energy, block, listed)
 
 
-@eqx.filter_jit
-def _gibbs_matrix(energy: Energy, block: Array, space: Finite) -> Array:
+@compiled
+def _gibbs_matrix(energy: Any, block: Array, space: Finite) -> Array:
     states = space.states(0, space.size)
     log_p = _log_probabilities(energy, space)
     rest = jax.vmap(lambda x: space.index(jnp.where(block, space.levels[0], x)))(states)
@@ -237,14 +245,19 @@ def metropolis_matrix(
         space: where the energy lives, if it does not say.
 
     Reference: Hastings (1970), Biometrika 57.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> pair = tw.energies.Ising(jnp.zeros((2, 2)))
+    >>> tw.exact.metropolis_matrix(pair, lambda new, x: jnp.log(0.25))[0].tolist()
+    [0.25, 0.25, 0.25, 0.25]
     """
     energy, listed = _ready(energy, space, MOST_STATES_SQUARED, "a transition matrix")
     log_q = jnp.log(transition_matrix(log_proposal, listed))
     return _metropolis_matrix(energy, log_q, listed)
 
 
-@eqx.filter_jit
-def _metropolis_matrix(energy: Energy, log_q: Array, space: Finite) -> Array:
+@compiled
+def _metropolis_matrix(energy: Any, log_q: Array, space: Finite) -> Array:
     log_p = _log_probabilities(energy, space)
     # q(x'|x)·min(1, ratio) = min(q(x'|x), p(x')q(x|x')/p(x)), in which q(x'|x) = 0 needs no division
     backward = log_p - log_p[:, None] + log_q.T

@@ -8,13 +8,13 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from thalweg.core import Energy, Space
-from thalweg.exact.survey import BATCH, NODES, survey
+from thalweg.core import Space
+from thalweg.exact.boxes import BATCH, NODES, measure_boxes
 
 _FIRST_PARTS = {1: 64, 2: 16, 3: 8}
 # an open side starts here, and is refused where the density still has mass this far out
@@ -22,7 +22,7 @@ _START, _END = 50.0, 1e8
 
 
 class Boxes(NamedTuple):
-    """Boxes ``(boxes, d)`` and what `survey` said of them, for ``p`` and, where there is one, for ``p·f``."""
+    """Boxes ``(boxes, d)`` and what `measure_boxes` found in them, for ``p`` and, where there is one, for ``p·f``."""
 
     low: np.ndarray
     high: np.ndarray
@@ -51,8 +51,8 @@ def even_grid(low: np.ndarray, high: np.ndarray, points: int) -> tuple[np.ndarra
     return lows, np.array(list(itertools.product(*edges[:, 1:])))
 
 
-def _look(
-    energy: Energy,
+def _evaluate(
+    energy: Any,
     f: Callable | None,
     space: Space,
     floor: float,
@@ -60,16 +60,16 @@ def _look(
     high: np.ndarray,
     hint: np.ndarray | None = None,
 ) -> Boxes | None:
-    """The boxes with what the survey says of each; ``None`` while tracing. A ``hint`` is a parent's summit."""
+    """The boxes with what was measured in each; ``None`` while tracing. A ``hint`` is a parent's summit."""
     hint = np.stack([(low + high) / 2, high - low], axis=1) if hint is None else hint
-    surveys = []
+    batches = []
     for start in range(0, len(low), BATCH[low.shape[1]]):
         part = slice(start, start + BATCH[low.shape[1]])
-        said = survey(energy, f, space, floor, low[part], high[part], hint[part])
-        if said is None:
+        measured = measure_boxes(energy, f, space, floor, low[part], high[part], hint[part])
+        if measured is None:
             return None
-        surveys.append([np.asarray(field, float) for field in said])
-    boxes = Boxes(low, high, *(np.concatenate(field)[: len(low)] for field in zip(*surveys, strict=True)))
+        batches.append([np.asarray(field, float) for field in measured])
+    boxes = Boxes(low, high, *(np.concatenate(field)[: len(low)] for field in zip(*batches, strict=True)))
     bad = ~(boxes.log_mass < np.inf).all(1)
     if bad.any():
         first = int(np.argmax(bad))
@@ -94,7 +94,7 @@ def _log_total(log_mass: np.ndarray) -> np.ndarray:
     return total
 
 
-def _refine(look: Callable, boxes: Boxes, tolerance: float, most: int) -> Boxes:
+def _refine(evaluate: Callable, boxes: Boxes, tolerance: float, most: int) -> Boxes:
     """Boxes cut in two until the estimated error of every measure is below ``tolerance`` of its mass."""
     while True:
         shares = np.exp(boxes.log_possible - _log_total(boxes.log_possible))
@@ -122,7 +122,7 @@ def _refine(look: Callable, boxes: Boxes, tolerance: float, most: int) -> Boxes:
         for side in (lower_high, upper_low):
             np.put_along_axis(side, axis, np.sinh((ends[0] + ends[1]) / 2), 1)
         hint = np.concatenate([boxes.summit[cut]] * 2)
-        children = look(np.concatenate([low, upper_low]), np.concatenate([lower_high, high]), hint)
+        children = evaluate(np.concatenate([low, upper_low]), np.concatenate([lower_high, high]), hint)
         boxes = _join(Boxes(*(field[~cut] for field in boxes)), children)
 
 
@@ -133,7 +133,7 @@ def _heavy_sides(boxes: Boxes, ends: np.ndarray, tolerance: float) -> np.ndarray
 
 
 def _settle(
-    look: Callable, boxes: Boxes, ends: np.ndarray, open_sides: np.ndarray, points: int, tolerance: float
+    evaluate: Callable, boxes: Boxes, ends: np.ndarray, open_sides: np.ndarray, points: int, tolerance: float
 ) -> tuple[Boxes, np.ndarray]:
     """The boxes refined, slabs added on ``open_sides`` until nothing is left outside; and where the ends then lie."""
     dimensions = ends.shape[1]
@@ -146,7 +146,7 @@ def _settle(
         # what refining brings to light may reach further out, and what lies further out may need refining
         refined = not heavy.any()
         if refined:
-            boxes = _refine(look, boxes, tolerance, points // NODES**dimensions)
+            boxes = _refine(evaluate, boxes, tolerance, points // NODES**dimensions)
         for side, axis in np.argwhere(heavy):
             slab, face = ends.copy(), ends[side, axis]
             if abs(face) > _END:
@@ -156,11 +156,11 @@ def _settle(
                 )
             ends[side, axis] = np.sinh(np.arcsinh(face) + (1 if side else -1))
             slab[side, axis], slab[1 - side, axis] = ends[side, axis], face
-            boxes = _join(boxes, look(*_grid(slab[0], slab[1], np.where(np.arange(dimensions) == axis, 1, parts))))
+            boxes = _join(boxes, evaluate(*_grid(slab[0], slab[1], np.where(np.arange(dimensions) == axis, 1, parts))))
 
 
 def adapt(
-    energy: Energy,
+    energy: Any,
     f: Callable | None,
     space: Space,
     low: np.ndarray,
@@ -181,11 +181,11 @@ def adapt(
     lows, highs = _grid(ends[0], ends[1], np.full(dimensions, _FIRST_PARTS[dimensions]))
     floor = math.inf
     while True:
-        look = functools.partial(_look, energy, f, space, floor)
-        boxes = look(lows, highs)
+        evaluate = functools.partial(_evaluate, energy, f, space, floor)
+        boxes = evaluate(lows, highs)
         if boxes is None:
             return None
-        boxes, ends = _settle(look, boxes, ends, open_sides, points, tolerance)
+        boxes, ends = _settle(evaluate, boxes, ends, open_sides, points, tolerance)
         if f is None or floor < math.inf:
             return boxes
         # once p is known, f counts too, down to exp(-104), the smallest number of single precision: beyond, it has no

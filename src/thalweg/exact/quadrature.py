@@ -4,15 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from thalweg.core import Energy, Space
+from thalweg.core import Space, compiled, real, whole_number
 from thalweg.exact import mesh, streaming
-from thalweg.exact.survey import NODES, nodes_of
+from thalweg.exact.boxes import NODES, nodes_of
 from thalweg.spaces import Interval, Positive, Real
 
 MOST_DIMENSIONS = 3
@@ -45,17 +44,17 @@ def plan(space: Space, bounds: Any, points: int | None, tolerance: float) -> Pla
             f"expected at most {MOST_DIMENSIONS} dimensions for quadrature, got {dimensions} on {space}; "
             "estimate by sampling instead"
         )
-    points = POINTS[dimensions] if points is None else points
+    points = POINTS[dimensions] if points is None else whole_number("points", points)
     if points < NODES**dimensions:
         raise ValueError(f"expected points >= {NODES**dimensions} in {dimensions} dimensions, got {points}; raise it")
-    if not 0 < tolerance < 1:
+    if real("tolerance", tolerance).shape != () or not 0 < tolerance < 1:
         raise ValueError(f"expected a tolerance between 0 and 1, got {tolerance}; the default is 1e-6")
     if isinstance(space, Interval):
         least, most = space.low, space.high
     else:
         least, most = (0.0 if isinstance(space, Positive) else -math.inf), math.inf
     if bounds is not None and not (isinstance(bounds, (tuple, list)) and len(bounds) == 2):
-        raise ValueError(f"expected bounds=(low, high), got {bounds!r}; give two numbers or two arrays")
+        raise ValueError(f"expected bounds=(low, high), got {bounds!r:.80}; give two numbers or two arrays")
     low, high = (least, most) if bounds is None else bounds
     low, high = (np.asarray(side, dtype=float) for side in (low, high))
     for side in (low, high):
@@ -71,14 +70,14 @@ def plan(space: Space, bounds: Any, points: int | None, tolerance: float) -> Pla
 
 
 class Mesh(NamedTuple):
-    """Boxes in blocks ``(blocks, boxes, d)``; the log mass of all of them, where laying the mesh has told it."""
+    """Boxes in blocks ``(blocks, boxes, d)``; the log mass of all of them, where it is known from building the mesh."""
 
     low: Array
     high: Array
     log_z: float | None
 
 
-def lay(energy: Energy, f: Callable | None, space: Space, how: Plan) -> Mesh:
+def build_mesh(energy: Any, f: Callable | None, space: Space, how: Plan) -> Mesh:
     """A mesh that resolves ``exp(-E)``, and ``exp(-E)·f`` where an ``f`` is given."""
     boxes = mesh.adapt(energy, f, space, *how)
     log_z = None
@@ -105,7 +104,7 @@ def lay(energy: Energy, f: Callable | None, space: Space, how: Plan) -> Mesh:
     return Mesh(jnp.asarray(low, jnp.result_type(float)), jnp.asarray(high, jnp.result_type(float)), log_z)
 
 
-def _block(energy: Energy, space: Space) -> streaming.Block:
+def _block(energy: Any, space: Space) -> streaming.Block:
     def block(entry):
         points, log_weights = nodes_of(space, *entry)
         points = points.reshape(-1, *space.shape)
@@ -115,18 +114,18 @@ def _block(energy: Energy, space: Space) -> streaming.Block:
     return block
 
 
-@eqx.filter_jit
-def _log_z(energy: Energy, space: Space, low: Array, high: Array) -> Array:
+@compiled
+def _log_z(energy: Any, space: Space, low: Array, high: Array) -> Array:
     return streaming.log_sum(_block(energy, space), (low, high))
 
 
-def log_z(energy: Energy, space: Space, laid: Mesh) -> Array:
+def log_z(energy: Any, space: Space, built: Mesh) -> Array:
     """``log ∫ exp(-E(x)) dx`` over a mesh."""
-    known = laid.log_z
-    return _log_z(energy, space, laid.low, laid.high) if known is None else jnp.asarray(known, jnp.result_type(float))
+    known = built.log_z
+    return _log_z(energy, space, built.low, built.high) if known is None else jnp.asarray(known, jnp.result_type(float))
 
 
-@eqx.filter_jit
-def average(energy: Energy, f: Callable[[Array], PyTree], space: Space, low: Array, high: Array) -> PyTree:
+@compiled
+def average(energy: Any, f: Callable[[Array], PyTree], space: Space, low: Array, high: Array) -> PyTree:
     """``∫ p(x) f(x) dx`` over the boxes of a mesh."""
     return streaming.average(_block(energy, space), (low, high), f)

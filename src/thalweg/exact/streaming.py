@@ -13,33 +13,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from thalweg.core import Energy, Space, as_energy
+from thalweg.core import Space, as_energy, check_scalar, space_of
 
 Block = Callable[[Any], tuple[Array, Array]]
 
 
-def prepare(energy: Callable[[Array], Array], space: Space | None) -> tuple[Energy, Space]:
-    """The energy and the space it lives on, refused where there is no space or the energy is not a scalar."""
+def prepare(energy: Callable[[Array], Array], space: Space | None) -> tuple[Any, Space]:
+    """The energy and the space it lives on, refused where there is no space."""
     energy = as_energy(energy, space)
-    if energy.space is None:
+    known = space_of(energy)
+    if known is None:
         raise ValueError(
             "expected a space to sum or integrate over, got an energy that carries none; "
             "give one, for example space=Binary(8) or space=Real(2)"
         )
-    return energy, energy.space
+    return energy, known
 
 
-def require_scalar(energy: Energy, space: Space) -> None:
+def require_scalar(energy: Any, space: Space) -> None:
     """Refuse an energy that returns anything but one number for one point."""
-    value = eqx.filter_eval_shape(lambda x: jnp.asarray(energy(x)), jax.ShapeDtypeStruct(space.shape, space.dtype))
-    if value.shape != ():
-        raise ValueError(
-            f"expected a scalar energy of one point of shape {space.shape}, got shape {value.shape}; "
-            "sum over the coordinates inside the energy"
-        )
+    check_scalar(energy, jax.ShapeDtypeStruct((1, *space.shape), space.dtype))
 
 
-def log_density(energy: Energy, x: Array) -> Array:
+def log_density(energy: Any, x: Array) -> Array:
     """``-E(x)`` as a floating number, also where the energy counts in whole numbers."""
     return -jnp.asarray(energy(x), dtype=jnp.result_type(float))
 

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from thalweg.energies import Banana
 from thalweg.experiments.compare import beside, ks_distance, mixing, mixture_cdf
 from thalweg.report.figures import LIGHT, canvas, legend, panel
-from thalweg.samplers import MALA, Chains, sample
+from thalweg.samplers import MALA, sample
+from thalweg.samplers.diagnostics import summarise
 
 _CURVATURE, _SCALE, _BURN_IN, _STEP_SIZE = 0.25, 2.0, 200, 1.2
 
@@ -37,8 +38,8 @@ def mala_banana(
     start = jax.random.normal(key_start, (chains, 2))
     ran = sample(energy, MALA(_STEP_SIZE), start, key=key_chains, draws=draws, burn_in=_BURN_IN, progress=progress)
     independent = np.asarray(energy.sample(key_exact, (draws,)), float)
-    x, told = np.asarray(ran.draws, float), ran.summary()
-    squares = Chains(ran.draws**2, ran.stats).summary()  # the exact means are zero, so these are the variances
+    x, summary = np.asarray(ran.draws, float), ran.summary()
+    squares = summarise(ran.draws**2, ran.stats)  # the exact means are zero, so these are the variances
     variances = [_SCALE**2, 1 + 2 * _CURVATURE**2 * _SCALE**4]
     sets = {"chain": x[0], "chains": x.reshape(-1, 2), "exact_samples": independent}
     numbers = {
@@ -46,8 +47,8 @@ def mala_banana(
         "chains": chains,
         "draws": draws,
         "burn_in": _BURN_IN,
-        **mixing(told),
-        "mean": [beside(0.0, x[..., i], float(told.mcse[i]), independent[:, i]) for i in range(2)],
+        **mixing(summary),
+        "mean": [beside(0.0, x[..., i], float(summary.mcse[i]), independent[:, i]) for i in range(2)],
         "variance": [
             beside(variances[i], x[..., i] ** 2, float(squares.mcse[i]), independent[:, i] ** 2) for i in range(2)
         ],

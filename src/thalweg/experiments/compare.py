@@ -83,12 +83,12 @@ def beside(exact: float, column: np.ndarray, error: float, independent: np.ndarr
     }
 
 
-def mixing(told: Summary) -> dict[str, Any]:
+def mixing(summary: Summary) -> dict[str, Any]:
     """What a `Summary` says of how well chains mixed, in numbers that fit into a file."""
     return {
-        "acceptance": told.acceptance,
-        "ess_bulk": float(told.ess_bulk.min()),
-        "ess_tail": float(told.ess_tail.min()),
-        "rhat": float(told.rhat.max()),
-        "verdict": told.verdict,
+        "acceptance": summary.acceptance,
+        "ess_bulk": float(summary.ess_bulk.min()),
+        "ess_tail": float(summary.ess_tail.min()),
+        "rhat": float(summary.rhat.max()),
+        "verdict": summary.verdict,
     }

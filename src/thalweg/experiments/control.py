@@ -2,21 +2,21 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from matplotlib.figure import Figure
 
-from thalweg.core import Energy, trainable_part, whole
+from thalweg.core import Energy, combine, compiled, partition_trainable
 from thalweg.experiments.adaptive import optimizer_of, updates_of
 from thalweg.experiments.learning import Confined, targets
 from thalweg.objectives import AdaNCE
 from thalweg.objectives.adaptive import Frozen
-from thalweg.objectives.control import anchored
+from thalweg.objectives.control_variates import anchor_control
 from thalweg.report.figures import LIGHT, canvas, legend, panel
 from thalweg.samplers import MALA, persistent, sample
+from thalweg.samplers.starts import Kept
 from thalweg.train import fit
 
 AFTER = (0, 1, 2, 5, 10, 20, 50)  # updates since the freezing
@@ -49,10 +49,10 @@ def adaptive_control(
     steps = updates_of(scale, updates)
     count = _GRADIENTS[scale]
     density = targets()["skewed mixture"]
-    key_data, key_fit, key_pool, key_after, key_repeat = jax.random.split(key, 5)
+    key_data, key_model, key_fit, key_pool, key_after, key_repeat = jax.random.split(key, 6)
     data = density.sample(key_data, (_POOL,))
     objective = AdaNCE(1, **_CHAIN)
-    begun = Confined(data, 64, key=key_fit)
+    begun = Confined(data, 64, key=key_model)
     # a third of a whole training: the model still moves, and its gradient still has a mean
     options = {"optimizer": optimizer_of(steps), "batch_size": _BATCH, "progress": progress}
     past = fit(begun, data, objective, steps=max(1, steps // 3), key=key_fit, **options).energy
@@ -61,10 +61,11 @@ def adaptive_control(
     models = _afterwards(key_after, past, data, options)
     rows = []
     for after, model in models.items():
-        gradients = {
-            name: _gradients(key_repeat, AdaNCE(_NEVER, **_CHAIN, **control), past, model, data, negatives, count)
-            for name, control in CONTROLS.items()
-        }
+        gradients = {}
+        for name, control in CONTROLS.items():
+            frozen = AdaNCE(_NEVER, **_CHAIN, **control)
+            keys = jax.random.split(jax.random.clone(key_repeat), count)  # the same data and samples for all
+            gradients[name] = np.asarray(_gradients(keys, frozen, past, model, data, negatives))
         plain = gradients["plain"]
         noise = float(np.sqrt(plain.var(axis=0).sum()))
         for name, own in gradients.items():
@@ -86,20 +87,15 @@ def _afterwards(key: PRNGKeyArray, past: Energy, data: Array, options: dict[str,
     """The model so many updates after it was frozen, the frozen one being its noise all the while."""
     models: dict[int, Energy] = {0: past}
     for after in AFTER[1:]:
-        models[after] = fit(past, data, AdaNCE(_NEVER, **_CHAIN), steps=after, key=key, **options).energy
+        key_fit = jax.random.clone(key)  # the same training, for longer
+        models[after] = fit(past, data, AdaNCE(_NEVER, **_CHAIN), steps=after, key=key_fit, **options).energy
     return models
 
 
-def _gradients(
-    key: PRNGKeyArray, objective: AdaNCE, past: Energy, model: Energy, data: Array, negatives: Array, count: int
-) -> np.ndarray:
-    """``count`` independent gradients at ``model`` with ``past`` frozen, ``(count, parameters)``."""
-    return np.asarray(_many(jax.random.split(key, count), objective, past, model, data, negatives))
-
-
-@eqx.filter_jit
-def _many(keys: Array, objective: AdaNCE, past: Energy, model: Energy, data: Array, negatives: Array) -> Array:
-    trained, rest = trainable_part(model)
+@compiled
+def _gradients(keys: Array, objective: AdaNCE, past: Energy, model: Energy, data: Array, negatives: Array) -> Array:
+    """A gradient at ``model`` with ``past`` frozen for every key, ``(keys, parameters)``."""
+    trained, rest = partition_trainable(model)
 
     def one(key):
         key_rows, key_chains, key_init, key_loss = jax.random.split(key, 4)
@@ -108,7 +104,7 @@ def _many(keys: Array, objective: AdaNCE, past: Energy, model: Energy, data: Arr
         state = _frozen(key_init, objective, past, jnp.stack(before), starts)
 
         def loss(trained):
-            return objective.loss(key_loss, whole(trained, rest), None, state, batch)[0]
+            return objective.loss(key_loss, combine(trained, rest), None, state, batch)[0]
 
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(jax.grad(loss)(trained))])
 
@@ -117,13 +113,15 @@ def _many(keys: Array, objective: AdaNCE, past: Energy, model: Energy, data: Arr
 
 def _frozen(key: PRNGKeyArray, objective: AdaNCE, past: Energy, batches: Array, starts: Array) -> Frozen:
     """The objective's state amid an interval that began with ``past``, its chains where a pool of samples is."""
-    _, state = objective.init(key, past, batches[0])
+    key_init, key_chains = jax.random.split(key)
+    _, state = objective.init(key_init, past, batches[0])
     anchor = state.anchor
     if anchor is not None:
         # as at a freezing when all the batches had been seen
         seen = jnp.asarray(len(batches))
-        anchor, _ = anchored(anchor._replace(batches=batches), past, batches[0], seen, jnp.asarray(True))
-    return state._replace(memory=starts, updates=jnp.ones((), jnp.int32), anchor=anchor)
+        anchor, _ = anchor_control(anchor._replace(batches=batches), past, batches[0], seen, jnp.asarray(True))
+    chains = Kept(objective.kernel.init(key_chains, past, starts))
+    return state._replace(memory=chains, updates=jnp.ones((), jnp.int32), anchor=anchor)
 
 
 def _figure(rows: list[dict[str, Any]]) -> Figure:

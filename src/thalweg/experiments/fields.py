@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +9,7 @@ import optax
 from jaxtyping import Array, PRNGKeyArray
 from matplotlib.axes import Axes
 
-from thalweg.core import score
+from thalweg.core import compiled, score
 from thalweg.report.style import LIGHT
 from thalweg.train import Run, fit
 
@@ -31,9 +30,9 @@ def learn(
 
     >>> from thalweg.energies import ScoreMLP
     >>> from thalweg.objectives import DenoisingScoreMatching
-    >>> key = jax.random.key(0)
-    >>> data = jax.random.normal(key, (100, 2))
-    >>> learn(key, ScoreMLP(2, key=key), data, DenoisingScoreMatching(), updates=2, batch_size=50).step
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data, network = jax.random.normal(key_data, (100, 2)), ScoreMLP(2, key=key_model)
+    >>> learn(key_fit, network, data, DenoisingScoreMatching(), updates=2, batch_size=50).step
     2
     """
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, updates) if cool else rate)
@@ -74,12 +73,12 @@ def _rows(points: np.ndarray) -> Array:
     return jnp.asarray(points.reshape(-1, points.shape[-1]), jnp.float32)
 
 
-@eqx.filter_jit
+@compiled
 def _mapped(energy: Any, rows: Array) -> Array:
     return jax.vmap(energy)(rows)
 
 
-@eqx.filter_jit
+@compiled
 def _scored(model: Any, rows: Array) -> Array:
     return jax.vmap(lambda x: score(model, x))(rows)
 

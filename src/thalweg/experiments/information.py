@@ -103,16 +103,16 @@ def _measured(key: PRNGKeyArray, name: str, d: int, steps: int, progress: bool) 
     start = Gaussian(jnp.zeros(d), jnp.eye(d))
     begun = time.perf_counter()
     options = {"optimizer": _optimizer(steps, d), "steps": steps, "batch_size": _BATCH, "key": key_fit}
-    told: dict[str, Any] = {"method": name, "dimension": d, "true": d / 4}
+    row: dict[str, Any] = {"method": name, "dimension": d, "true": d / 4}
     try:
         run = fit(start, pairs(key_data, _ROWS, d), objective, progress=progress, **options)
     except DivergedError:  # some ψ overflow when the ratios are large, which belongs in the table
-        return told | {"estimate": None, "with_exact_log_z": None, "seconds": time.perf_counter() - begun}
+        return row | {"estimate": None, "with_exact_log_z": None, "seconds": time.perf_counter() - begun}
     seconds = time.perf_counter() - begun
     x = pairs(key_test, _TEST, d)
     # without log Z: the mean over pairs of log p̃ less the density of independent ones
     unnormalised = float(jnp.mean(jax.vmap(start)(x) - jax.vmap(run.energy)(x)) + start.log_z)
-    return told | {
+    return row | {
         "estimate": unnormalised - _log_z(run, start),
         "with_exact_log_z": unnormalised - float(run.energy.log_z),
         "seconds": seconds,

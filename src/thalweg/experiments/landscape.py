@@ -68,9 +68,10 @@ def cd_landscape(
     mesh, shown = square(_HALF, _NODES), data[:_SHOWN]
     moments = []
     for update, model in sorted(kept.items()):
-        ends = sample(model, kernel, jnp.asarray(shown), key=key_chains, draws=1, burn_in=steps - 1).draws[:, 0]
+        key_moment = jax.random.clone(key_chains)  # the same noise at every moment, so that what moves is the model
+        ends = sample(model, kernel, jnp.asarray(shown), key=key_moment, draws=1, burn_in=steps - 1).draws[:, 0]
         moments.append((update, values(model, mesh), np.asarray(ends), model))
-    told = [
+    measured = [
         {
             "update": update,
             "energy_data": float(values(model, shown).mean()),
@@ -84,7 +85,7 @@ def cd_landscape(
         name: float((values(after, x) - values(before, x)).mean())
         for name, x in {"data": shown, "chains": ends}.items()
     }
-    numbers = {"updates": updates, "steps": steps, "first_update": change, "frames": told}
+    numbers = {"updates": updates, "steps": steps, "first_update": change, "frames": measured}
     return _figure(moments, shown, numbers), numbers, {".gif": _animation(moments, shown)}
 
 
@@ -93,8 +94,8 @@ def _figure(
 ) -> Figure:
     figure = canvas(11, 3.7)
     first, second, last = moments[0], moments[1], moments[-1]
-    told = numbers["frames"]
-    _landscape(panel(figure, (1, 3, 1), title=f"Before: KL {told[0]['kl']:.2f}", x="x₁", y="x₂"), first, shown)
+    measured = numbers["frames"]
+    _landscape(panel(figure, (1, 3, 1), title=f"Before: KL {measured[0]['kl']:.2f}", x="x₁", y="x₂"), first, shown)
     axes = panel(figure, (1, 3, 2), title="What one update changes", x="x₁", y="x₂")
     # energies have no zero of their own: against the mean change of the points shown
     change = second[1] - first[1] - 0.5 * sum(numbers["first_update"].values())
@@ -104,7 +105,7 @@ def _figure(
     _dots(axes, shown, first[2])
     bar = figure.colorbar(picture, ax=axes, shrink=0.6, label="change of E(x), centred")
     bar.ax.tick_params(labelsize=8.5)
-    title = f"After {last[0]} updates: KL {told[-1]['kl']:.2f}"
+    title = f"After {last[0]} updates: KL {measured[-1]['kl']:.2f}"
     _landscape(panel(figure, (1, 3, 3), title=title, x="x₁", y="x₂"), last, shown)
     return figure
 

@@ -150,11 +150,13 @@ def objective_table(
     >>> [row["target"] for row in numbers["rows"]]
     ['skewed mixture', 'banana', 'ring']
     """
+    key_data, key_fit = jax.random.split(key)
     rows = []
-    for target, density in targets().items():
-        data = density.sample(jax.random.fold_in(key, len(rows)), (_ROWS,))
+    for place, (target, density) in enumerate(targets().items()):
+        data = density.sample(jax.random.fold_in(key_data, place), (_ROWS,))
         for name, method in (METHODS if methods is None else methods).items():
-            row, _ = _learnt(key, method, density, data, updates, 64, progress)
+            # the same for all, so that what differs is the objective
+            row, _ = _learnt(jax.random.clone(key_fit), method, density, data, updates, 64, progress)
             rows.append({"target": target, "objective": name, **row})
     numbers = {"updates": updates, "batch_size": _BATCH, "rows": rows, "table": _table(rows)}
     return _figure(rows), numbers
@@ -176,11 +178,13 @@ def separated_modes(
     8
     """
     density = eight_gaussians_density(_WEIGHTS, sigma=0.3)
-    data = density.sample(key, (_ROWS,))
+    key_data, key_fit, key_annealed = jax.random.split(key, 3)
+    data = density.sample(key_data, (_ROWS,))
     rows = []
     for name, method in (SEPARATED if methods is None else methods).items():
-        row, model = _learnt(key, method, density, data, updates, 64, progress)
-        weights = _annealed(key, model, density, progress) if method.conditional else _masses(model, density)
+        row, model = _learnt(jax.random.clone(key_fit), method, density, data, updates, 64, progress)
+        key_row = jax.random.clone(key_annealed)
+        weights = _annealed(key_row, model, density, progress) if method.conditional else _masses(model, density)
         error = float(np.abs(weights - np.asarray(_WEIGHTS)).max())
         rows.append({"target": "eight modes", "objective": name, **row, "weights": weights.tolist(), "error": error})
     numbers = {"updates": updates, "true_weights": list(_WEIGHTS), "rows": rows, "table": _table(rows)}
@@ -189,16 +193,17 @@ def separated_modes(
 
 def _learnt(key, method, density, data, updates, width, progress) -> tuple[dict[str, float], Any]:
     """A model trained by one method: its KL, time and memory, and itself (with σ still open where it has one)."""
+    key_model, key_memory, key_fit = jax.random.split(key, 3)
     objective = method.objective(density)
     if method.conditional:
         # one model for all levels, of which an update sees one a point: wider, and trained for longer
         updates, width = 3 * updates, 2 * width
-        model: Any = NoiseConditionalMLP(2, width=width, data_scale=float(jnp.std(data)), key=key)
+        model: Any = NoiseConditionalMLP(2, width=width, data_scale=float(jnp.std(data)), key=key_model)
     else:
-        model = Confined(data, width, key=key)
-    memory = working_memory(model, data[:_BATCH], objective, optimizer=optax.adam(_RATE), key=key)
+        model = Confined(data, width, key=key_model)
+    memory = working_memory(model, data[:_BATCH], objective, optimizer=optax.adam(_RATE), key=key_memory)
     began = time.perf_counter()
-    run = learn(key, model, data, objective, updates=updates, batch_size=_BATCH, rate=_RATE, progress=progress)
+    run = learn(key_fit, model, data, objective, updates=updates, batch_size=_BATCH, rate=_RATE, progress=progress)
     seconds = time.perf_counter() - began
     learnt = given(run.energy, run.state[-1]) if method.conditional else run.energy
     kl = float(exact.kl(density, learnt, bounds=_BOX, tolerance=1e-3))
@@ -216,8 +221,9 @@ def _masses(model: Any, density: GaussianMixture) -> np.ndarray:
 def _annealed(key, model, density, progress) -> np.ndarray:
     """Shares of annealed Langevin samples nearest to each mode."""
     kernel = AnnealedLangevin(geometric_ladder(10.0, 0.1, 12), steps=100, denoise=True)
-    start = 10 * jax.random.normal(jax.random.fold_in(key, 1), (8000, 2))
-    chains = sample(model, kernel, start, key=key, draws=1, burn_in=kernel.length - 1, progress=progress)
+    key_start, key_chains = jax.random.split(key)
+    start = 10 * jax.random.normal(key_start, (8000, 2))
+    chains = sample(model, kernel, start, key=key_chains, draws=1, burn_in=kernel.length - 1, progress=progress)
     return np.bincount(_nearest(chains.draws[:, 0], density), minlength=len(density.means)) / len(start)
 
 

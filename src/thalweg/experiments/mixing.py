@@ -14,7 +14,8 @@ from thalweg.energies import GaussianMixture
 from thalweg.energies import two_bumps as two_bumps_energy
 from thalweg.experiments.compare import ks_distance, mean_and_error, mixing, mixture_cdf
 from thalweg.report.figures import LIGHT, canvas, legend, panel
-from thalweg.samplers import AnnealedLangevin, Chains, Langevin, ParallelTempering, RandomWalk, sample
+from thalweg.samplers import AnnealedLangevin, Langevin, ParallelTempering, RandomWalk, sample
+from thalweg.samplers.diagnostics import summarise
 
 _LOW, _HIGH, _NODES = -9.0, 15.0, 300  # the density is below 1e-7 of its top outside
 _WEIGHTS, _CENTRES = (0.8, 0.2), ((5.0, 5.0), (-5.0, -5.0))
@@ -46,17 +47,17 @@ def mh_proposal_width(
     start = energy.sample(key_start, (chains,))
     rows = []
     for (width, acceptance, time), key_width in zip(curve[::2], keys, strict=True):
-        told = sample(energy, RandomWalk(width), start, key=key_width, draws=draws, progress=progress).summary()
+        summary = sample(energy, RandomWalk(width), start, key=key_width, draws=draws, progress=progress).summary()
         # the effective size for the mean itself, not for the ranks, because that is what the exact value is about
-        effective = float((told.sd[0] / told.mcse[0]) ** 2)
+        effective = float((summary.sd[0] / summary.mcse[0]) ** 2)
         rows.append(
             {
                 "width": width,
-                "acceptance": told.acceptance,
+                "acceptance": summary.acceptance,
                 "acceptance_exact": acceptance,
                 "ess_per_draw": effective / (chains * draws),
                 "ess_per_draw_exact": 1 / time,
-                "rhat": float(told.rhat[0]),
+                "rhat": float(summary.rhat[0]),
             }
         )
     width, acceptance, time = min(curve, key=lambda each: each[2])
@@ -158,9 +159,9 @@ def slow_mixing(key: PRNGKeyArray, progress: bool = False, *, chains: int = 1000
         numbers[name]["shares"] = (path.sum(axis=2) > 0).mean(axis=0).tolist()
         if name != "annealed":  # whose draws are each of another law
             late = ran.draws[:, path.shape[1] // 2 :]
-            numbers[name] |= mixing(Chains(late, ran.stats).summary())
+            numbers[name] |= mixing(summarise(late, ran.stats))
     numbers["tempering"]["temperatures"] = _TEMPERATURES.tolist()
-    numbers["tempering"]["swap_rates"] = np.asarray(ran.stats["swap_rate"]).tolist()
+    numbers["tempering"]["swap_rates"] = np.asarray(ran.stats["swap_rate"]).mean(axis=0).tolist()
     numbers["annealed"]["sigmas"] = _SIGMAS.tolist()
     return _slow_figure(drawn, np.asarray(start), numbers), numbers
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from thalweg.data import Dataset, load
 from thalweg.energies import NoiseConditionalScoreUNet
-from thalweg.evaluate.images import class_scores
+from thalweg.evaluate.class_scores import class_scores
 from thalweg.noise import ladder_from_data
 from thalweg.objectives import NoiseConditionalScoreMatching
 from thalweg.report.figures import LIGHT, canvas, legend, panel

@@ -52,7 +52,7 @@ def score_field(
         learnt[name] = {}
         objectives = {"denoising": DenoisingScoreMatching(_SIGMA), "sliced": SlicedScoreMatching(1, "rademacher")}
         for (which, objective), key_fit in zip(objectives.items(), keys, strict=True):
-            network = ScoreMLP(data.shape[1], width, key=key_model)
+            network = ScoreMLP(data.shape[1], width, key=jax.random.clone(key_model))  # both begin alike
             batch = min(512, rows)
             run = learn(key_fit, network, data, objective, updates=updates, batch_size=batch, progress=progress)
             error = relative_error(scores(run.energy, fresh), exact)

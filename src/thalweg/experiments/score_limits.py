@@ -42,11 +42,13 @@ def manifold_hypothesis(
     noise = np.sqrt(_VARIANCE) * np.asarray(jax.random.normal(key_noise, (rows, 2)))
     losses = {}
     for name, data in {"without": curve, "with": curve + noise}.items():
-        network = ScoreMLP(2, width, 3, key=key_model)
+        # both begin alike and see the same batches
+        network = ScoreMLP(2, width, 3, key=jax.random.clone(key_model))
+        key_run = jax.random.clone(key_fit)
         objective = SlicedScoreMatching(1, "sphere")
         batch = min(512, rows)
         # the rate stays: a loss that falls for ever shows only where the network may go on moving
-        run = learn(key_fit, network, data, objective, updates=updates, batch_size=batch, cool=False, progress=progress)
+        run = learn(key_run, network, data, objective, updates=updates, batch_size=batch, cool=False, progress=progress)
         losses[name] = run.history["loss"]
     tenth = max(1, updates // 10)
     numbers: dict[str, Any] = {"updates": updates, "variance": _VARIANCE, "floor": -0.5 / _VARIANCE}

@@ -58,7 +58,7 @@ def ncsn_modes(
     drawn: dict[str, dict[str, np.ndarray]] = {}
     for place, (name, (make, half)) in enumerate(_TARGETS.items()):
         target = make()
-        key_data, key_model, key_fit, key_start, *keys = jax.random.split(jax.random.fold_in(key, place), 7)
+        key_data, key_model, key_fit, key_square, key_noise, *keys = jax.random.split(jax.random.fold_in(key, place), 8)
         data = np.asarray(target.sample(key_data, (rows,)))
         sigmas = ladder_from_data(data, smallest=float(0.1 * np.sqrt(target.covariances[0, 0, 0])))
         scale = float(np.sqrt(np.mean(data**2)))
@@ -66,8 +66,8 @@ def ncsn_modes(
         objective = NoiseConditionalScoreMatching(sigmas)
         run = learn(key_fit, network, data, objective, updates=updates, batch_size=min(512, rows), progress=progress)
         annealed = AnnealedLangevin(sigmas, steps=steps, denoise=True)
-        anywhere = jax.random.uniform(key_start, (chains, 2), minval=-half, maxval=half)
-        noise = float(sigmas[0]) * jax.random.normal(key_start, (chains, 2))
+        anywhere = jax.random.uniform(key_square, (chains, 2), minval=-half, maxval=half)
+        noise = float(sigmas[0]) * jax.random.normal(key_noise, (chains, 2))
         plain = Langevin(_STEP_SIZE[name])
         runs = {
             "langevin_exact": (target, plain, anywhere),

@@ -15,7 +15,8 @@ from thalweg.energies import two_bumps as two_bumps_energy
 from thalweg.experiments.compare import beside, histogram_distance, ks_distance, mixing, mixture_cdf
 from thalweg.report.chains import draw_running_mean, draw_trace
 from thalweg.report.figures import LIGHT, canvas, legend, panel
-from thalweg.samplers import Chains, RandomWalk, sample
+from thalweg.samplers import RandomWalk, sample
+from thalweg.samplers.diagnostics import summarise
 
 _LOW, _HIGH = -8.0, 14.0
 _CHAINS, _DRAWS, _BURN_IN, _THIN, _SCALE = 100, 1000, 500, 5, 4.0
@@ -49,7 +50,7 @@ def two_bumps(key: PRNGKeyArray, progress: bool = False) -> tuple[Figure, dict[s
     start = jax.random.uniform(key_start, (_CHAINS, 1), minval=-10.0, maxval=10.0)
     options = {"draws": _DRAWS, "burn_in": _BURN_IN, "thin": _THIN, "progress": progress}
     chains = sample(energy, RandomWalk(_SCALE), start, key=key_chains, **options)
-    told = Chains(jax.vmap(jax.vmap(statistics))(chains.draws), chains.stats).summary()
+    summary = summarise(jax.vmap(jax.vmap(statistics))(chains.draws), chains.stats)
     values = np.asarray(jax.vmap(statistics)(independent), np.float64)
     errors = values.std(axis=0, ddof=1) / math.sqrt(len(values))
     integrals = np.asarray(exact.expectation(energy, statistics))
@@ -60,8 +61,8 @@ def two_bumps(key: PRNGKeyArray, progress: bool = False) -> tuple[Figure, dict[s
             "quadrature": float(integrals[i]),
             "exact_samples": float(values[:, i].mean()),
             "exact_samples_error": float(errors[i]),
-            "chains": float(told.mean[i]),
-            "chains_error": float(told.mcse[i]),
+            "chains": float(summary.mean[i]),
+            "chains_error": float(summary.mcse[i]),
         }
 
     first = compared(2, "first_mass")
@@ -79,10 +80,10 @@ def two_bumps(key: PRNGKeyArray, progress: bool = False) -> tuple[Figure, dict[s
             "draws": _DRAWS,
             "burn_in": _BURN_IN,
             "thin": _THIN,
-            "acceptance": told.acceptance,
-            "rhat": float(told.rhat.max()),
-            "ess_bulk": float(told.ess_bulk.min()),
-            "verdict": told.verdict,
+            "acceptance": summary.acceptance,
+            "rhat": float(summary.rhat.max()),
+            "ess_bulk": float(summary.ess_bulk.min()),
+            "verdict": summary.verdict,
         },
     }
     return _figure(energy, np.asarray(independent).ravel(), np.asarray(chains.draws).ravel(), numbers), numbers
@@ -144,9 +145,9 @@ def mh_example(
     start = jax.random.uniform(key_start, (chains, 1), minval=-5.0, maxval=5.0)
     ran = sample(energy, RandomWalk(1.0), start, key=key_chains, draws=draws, burn_in=1000, progress=progress)
     independent = np.asarray(energy.sample(key_exact, (draws,)), float).ravel()
-    told, column = ran.summary(), np.asarray(ran.draws, float)[..., 0]
+    summary, column = ran.summary(), np.asarray(ran.draws, float)[..., 0]
     in_first = _first_share(column)
-    of_share = Chains(jnp.asarray(in_first)[..., None], ran.stats).summary()
+    of_share = summarise(jnp.asarray(in_first)[..., None], ran.stats)
     cdf = mixture_cdf([0.6, 0.4], [-2.0, 4.0], [1.0, 2.0])
     sets = {"chain": column[0], "chains": column, "exact_samples": independent}
     numbers = {
@@ -154,8 +155,8 @@ def mh_example(
         "chains": chains,
         "draws": draws,
         "burn_in": 1000,
-        **mixing(told),
-        "mean": beside(_EXACT["mean"], column, float(told.mcse[0]), independent),
+        **mixing(summary),
+        "mean": beside(_EXACT["mean"], column, float(summary.mcse[0]), independent),
         "first_mass": beside(_EXACT["first_mass"], in_first, float(of_share.mcse[0]), _first_share(independent)),
         "total_variation": {name: histogram_distance(x, _EDGES, cdf) for name, x in sets.items()},
         "ks": {name: ks_distance(x, cdf) for name, x in sets.items()},

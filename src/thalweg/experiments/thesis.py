@@ -48,9 +48,9 @@ def table_5_2(
     for interval in settings.intervals:
         scores = []
         for seed in range(settings.seeds):
-            seed_key = jax.random.fold_in(key, seed)
-            run = train(seed_key, dataset.x_train, settings, interval=interval, progress=progress)
-            drawn = samples_of(seed_key, run, settings, settings.steps)
+            key_train, key_samples = jax.random.split(jax.random.fold_in(key, seed))
+            run = train(key_train, dataset.x_train, settings, interval=interval, progress=progress)
+            drawn = samples_of(key_samples, run, settings, settings.steps)
             scores.append(image_scores(drawn, real[: settings.samples], network))
             grids.setdefault(interval, drawn[: SIDE**2])
         rows.append(_scored(interval, scores))
@@ -83,12 +83,14 @@ def figure_3_1(
     settings, dataset = settings_of(scale, data, updates)
     rows, grids = [], {}
     for share in settings.shares:
-        run = train(key, dataset.x_train, settings, rejuvenation=share, progress=progress)
-        drawn = samples_of(key, run, settings, settings.long * settings.steps)
+        # the same for every share, so that what differs is the share
+        key_train, key_samples, key_noise = jax.random.split(jax.random.clone(key), 3)
+        run = train(key_train, dataset.x_train, settings, rejuvenation=share, progress=progress)
+        drawn = samples_of(key_samples, run, settings, settings.long * settings.steps)
         energies = {
             "data": np.asarray(jax.vmap(run.energy)(jnp.asarray(dataset.x_train[: settings.samples]))),
             "samples": np.asarray(jax.vmap(run.energy)(jnp.asarray(drawn))),
-            "noise": np.asarray(jax.vmap(run.energy)(NOISE(key, drawn.shape))),
+            "noise": np.asarray(jax.vmap(run.energy)(NOISE(key_noise, drawn.shape))),
         }
         classes = class_scores(drawn, dataset)
         rows.append(
@@ -223,7 +225,7 @@ def _agreement(holds: bool) -> str:
 
 
 def _table_of_scores(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    def told(row, name):
+    def with_error(row, name):
         error = row[f"{name}_error"]
         return f"{row[name]:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
@@ -231,8 +233,8 @@ def _table_of_scores(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     made = [
         [
             str(row["interval"]),
-            told(row, "inception_score"),
-            told(row, "frechet_distance"),
+            with_error(row, "inception_score"),
+            with_error(row, "frechet_distance"),
             str(row["inception_score_published"]),
             str(row["frechet_distance_published"]),
         ]
@@ -259,7 +261,7 @@ def _signals(
     rows = []
     for place, share in enumerate(shares):
         options = {"rejuvenation": share, "spectral_norm": spectral_norm, "progress": progress}
-        signal = _signal(key, dataset.x_train, settings, **options)
+        signal = _signal(jax.random.clone(key), dataset.x_train, settings, **options)
         tenth = max(1, len(signal) // 10)
         rows.append(
             {

@@ -110,13 +110,13 @@ def target(key: PRNGKeyArray, d: int) -> Gaussian:
 
 
 def _measured(key: PRNGKeyArray, name: str, method: Method, d: int, steps: int, progress: bool) -> dict[str, Any]:
-    key_target, key_data, key_fit = jax.random.split(key, 3)
+    key_target, key_data, key_memory, key_init, key_fit = jax.random.split(key, 5)
     truth = target(key_target, d)
     data = truth.sample(key_data, (_ROWS,))
     start = Gaussian(jnp.mean(data, axis=0), jnp.diag(jnp.var(data, axis=0)))
     objective = method.objective(d)
     optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
-    memory = working_memory(start, data[:_BATCH], objective, optimizer=optimizer, key=key_fit)
+    memory = working_memory(start, data[:_BATCH], objective, optimizer=optimizer, key=key_memory)
     passed: list[float] = []  # the clock at every tenth of the run, the first after it was compiled
 
     def clock(run: Run) -> dict[str, float]:
@@ -126,7 +126,7 @@ def _measured(key: PRNGKeyArray, name: str, method: Method, d: int, steps: int, 
     tenth = max(1, steps // 10)
     options = {"optimizer": optimizer, "batch_size": _BATCH, "key": key_fit, "progress": progress}
     row = {"method": name, "dimension": d, "adversarial": method.adversarial, "megabytes": memory / 1e6}
-    row["self_normalising"] = hasattr(objective.init(key_fit, start, data[:_BATCH])[0], "log_z")
+    row["self_normalising"] = hasattr(objective.init(key_init, start, data[:_BATCH])[0], "log_z")
     try:
         run = fit(start, data, objective, steps=steps, callbacks=[every(tenth, clock)], **options)
     except DivergedError:  # which belongs in the table

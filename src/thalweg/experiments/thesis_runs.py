@@ -101,9 +101,12 @@ def _kernel() -> Langevin:
 
 
 def samples_of(key: PRNGKeyArray, run: Run, settings: Scale, steps: int) -> np.ndarray:
-    """Chains that begin in the buffer, ``steps`` steps on."""
-    init = run.state.memory[: settings.samples]
-    return np.asarray(sample(run.energy, _kernel(), init, key=key, draws=1, burn_in=steps - 1).draws[:, 0])
+    """Chains that go on from the buffer, ``steps`` steps further; a slot that was never used begins from noise."""
+    key_slots, key_chains = jax.random.split(key)
+    buffer = ReplayBuffer(settings.buffer, 0.0, NOISE)
+    like = run.state.memory.state.x[: settings.samples]
+    state = buffer.begin(key_slots, _kernel(), run.energy, run.state.memory, like).state
+    return np.asarray(sample(run.energy, _kernel(), state, key=key_chains, draws=1, burn_in=steps - 1).draws[:, 0])
 
 
 def grids_of(grids: dict[str, np.ndarray]) -> Figure:

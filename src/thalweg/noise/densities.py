@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import is_concrete, positive
+from thalweg.core import check_instance, compiled, finite, is_concrete, positive, real, whole_number
 from thalweg.energies.analytic import Gaussian
 
 # a coordinate that hardly varies gets this share of the mean variance: a thousandth of the usual deviation
@@ -41,8 +41,8 @@ class Uniform(eqx.Module):
     high: Array
 
     def __init__(self, low: Any, high: Any, shape: int | tuple[int, ...] = ()):
-        low, high = (jnp.asarray(side, jnp.result_type(float)) for side in (low, high))
-        event = np.broadcast_shapes(low.shape, high.shape, (shape,) if isinstance(shape, int) else shape)
+        low, high = finite("low", low), finite("high", high)
+        event = _common_shape(low.shape, high.shape, (shape,) if isinstance(shape, int) else tuple(shape))
         if is_concrete(low) and is_concrete(high) and not np.all(np.asarray(low) < np.asarray(high)):
             raise ValueError(f"expected low < high in every coordinate, got {low} and {high}; swap or move them")
         self.low, self.high = jnp.broadcast_to(low, event), jnp.broadcast_to(high, event)
@@ -54,6 +54,13 @@ class Uniform(eqx.Module):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         unit = jax.random.uniform(key, (*shape, *self.low.shape))
         return self.low + (self.high - self.low) * unit
+
+
+def _common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(f"expected sides and a shape that agree, got {shapes}; give one number a coordinate") from None
 
 
 class Reshaped(eqx.Module):
@@ -170,8 +177,7 @@ def fit_marginals(data: Any, bins: int = 64) -> Marginals:
     >>> noise.sample(jax.random.key(1), (5,)).shape
     (5, 2)
     """
-    if bins < 2:
-        raise ValueError(f"expected at least 2 bins, got {bins}; 64 is usual")
+    bins = whole_number("bins", bins, 2, "64 is usual")
     flat, shape = flattened(data)
     low, width, bandwidth, log_weights = _histograms(flat, bins)
     low, width, bandwidth = (field.reshape(shape) for field in (low, width, bandwidth))
@@ -225,7 +231,7 @@ def _whitened(flat: Float[Array, "rows d"], h: Array) -> tuple[Array, Array, Arr
 
 def flattened(data: Any) -> tuple[Float[Array, "rows d"], tuple[int, ...]]:
     """The data as floating vectors, and the shape of a point; refused where no spread can be read off them."""
-    array = jnp.asarray(data, jnp.result_type(float))
+    array = real("data", data)
     if array.ndim == 0 or len(array) < 2:
         raise ValueError(f"expected data (rows, *event) of at least 2 rows, got shape {array.shape}; give more rows")
     flat = array.reshape(len(array), -1)
@@ -260,18 +266,13 @@ def shaped(density: Any, shape: tuple[int, ...]) -> Any:
 
 def as_noise(noise: Any, shape: tuple[int, ...]) -> Any:
     """``noise`` itself, refused where it is no density on points of ``shape``."""
-    name = type(noise).__name__
-    for method in ("sample", "log_prob"):
-        if not callable(getattr(noise, method, None)):
-            raise ValueError(
-                f"expected noise with sample(key, shape) and log_prob(x), got {name} without {method}; give a "
-                "normalised density, or fit one: tw.noise.fit_gaussian(data)"
-            )
+    needs = "noise with sample(key, shape) and log_prob(x)"
+    check_instance(needs, noise, ("sample", "log_prob"), "tw.noise.fit_gaussian(data)")
     made = eqx.filter_eval_shape(lambda: noise.sample(jax.random.key(0), (2,))).shape
     if made != (2, *shape):
         raise ValueError(
-            f"expected noise on points of shape {shape}, as the data have, got {name} on points of shape {made[1:]}; "
-            "make it for the data's shape"
+            f"expected noise on points of shape {shape}, as the data have, got {type(noise).__name__} on points of "
+            f"shape {made[1:]}; make it for the data's shape"
         )
     return noise
 
@@ -294,6 +295,6 @@ def require_support(noise: Any, data: Array) -> None:
     )
 
 
-@eqx.filter_jit
+@compiled
 def _log_probs(noise: Any, data: Array) -> Array:
     return jax.vmap(noise.log_prob)(data)

@@ -1,8 +1,10 @@
 """Normalising flows of flowjax as noise: densities that can be trained, with samples as cheap as their log_prob."""
 
+import functools
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
@@ -44,7 +46,7 @@ def flow(
     (3, 4, 4, 1)
     """
     # a quarter of a second to import, which only flows need
-    from flowjax import bijections, distributions, flows
+    from flowjax import bijections, distributions
 
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     size = math.prod(shape)
@@ -53,14 +55,30 @@ def flow(
             f"expected a shape of positive sizes, layers and width >= 1 and knots >= 2, got {shape}, {layers}, {width} "
             f"and {knots}; leave them out for sound ones"
         )
-    base = distributions.StandardNormal((size,))
-    if size == 1:
-        made = flows.triangular_spline_flow(key, base_dist=base, flow_layers=layers, knots=knots)
-    else:
-        spline = bijections.RationalQuadraticSpline(knots=knots, interval=4)
-        made = flows.coupling_flow(key, base_dist=base, transformer=spline, flow_layers=layers, nn_width=width)
+    made = _splines(key, size, layers, width, knots)
+    leaves, structure = _form(size, layers, width, knots)
+    drawn = [new if eqx.is_array(new) else old for new, old in zip(jax.tree.leaves(made), leaves, strict=True)]
+    made = jax.tree.unflatten(structure, drawn)
     mean, deviation = (jnp.broadcast_to(jnp.asarray(v, float), shape).reshape(size) for v in (mean, deviation))
     return shaped(distributions.Transformed(made, non_trainable(bijections.Affine(mean, deviation))), shape)
+
+
+def _splines(key: PRNGKeyArray, size: int, layers: int, width: int, knots: int) -> Any:
+    from flowjax import bijections, distributions, flows
+
+    base = distributions.StandardNormal((size,))
+    if size == 1:
+        return flows.triangular_spline_flow(key, base_dist=base, flow_layers=layers, knots=knots)
+    spline = bijections.RationalQuadraticSpline(knots=knots, interval=4)
+    return flows.coupling_flow(key, base_dist=base, transformer=spline, flow_layers=layers, nn_width=width)
+
+
+@functools.lru_cache(32)
+def _form(size: int, layers: int, width: int, knots: int) -> tuple[list[Any], Any]:
+    """What flows of one size share. flowjax puts a function of its own into each, and programs are kept by function:
+    with those of the first flow in all, a second training compiles nothing."""
+    leaves, structure = jax.tree.flatten(_splines(jax.random.key(0), size, layers, width, knots))
+    return [None if eqx.is_array(leaf) else leaf for leaf in leaves], structure
 
 
 def fit_flow(

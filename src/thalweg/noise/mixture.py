@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from thalweg.core import compiled, typed_key, whole_number
 from thalweg.energies.analytic import GaussianMixture
 from thalweg.noise.densities import Reshaped, flattened, shaped, variances
 
@@ -41,17 +41,16 @@ def fit_mixture(data: Any, components: int = 8, *, key: PRNGKeyArray, steps: int
     (5, 2)
     """
     flat, shape = flattened(data)
-    if not 1 <= components <= len(flat):
+    components, steps = whole_number("components", components), whole_number("steps", steps, hint="100 is usual")
+    if components > len(flat):
         raise ValueError(f"expected between 1 and {len(flat)} components, one a row, got {components}; change it")
-    if steps < 1:
-        raise ValueError(f"expected steps >= 1, got {steps}; 100 is usual")
     mean, deviation = jnp.mean(flat, axis=0), jnp.sqrt(variances(flat))
-    weights, means, covariances = _maximised(key, (flat - mean) / deviation, components, steps)
+    weights, means, covariances = _maximised(typed_key(key), (flat - mean) / deviation, components, steps)
     scaled = covariances * jnp.outer(deviation, deviation)
     return shaped(GaussianMixture(weights, mean + means * deviation, scaled), shape)
 
 
-@eqx.filter_jit
+@compiled
 def _maximised(key: PRNGKeyArray, x: Array, components: int, steps: int) -> tuple[Array, Array, Array]:
     def log_probs(parts):
         return jax.vmap(GaussianMixture(*parts).component_log_probs)(x)

@@ -1,8 +1,7 @@
 """Self-adapting noise: the model is contrasted with a frozen copy of itself, sampled by chains."""
 
-import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,20 +9,33 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Kernel, Objective, Step, as_energy, is_concrete, score
-from thalweg.objectives.bregman import Psi, as_psi
-from thalweg.objectives.control import Anchor, anchor_at, anchored, leaning, stein_weights
-from thalweg.objectives.through import frozen, run_chains
-from thalweg.samplers.langevin import Langevin
-from thalweg.samplers.run import check_scalar, inspect
-from thalweg.samplers.starts import ReplayBuffer, Start, as_seen, as_start, point_space
-from thalweg.spaces import require_gradient
+from thalweg.core import (
+    ConditionalEnergy,
+    Objective,
+    Step,
+    bind,
+    count_chains,
+    energies,
+    freeze,
+    is_concrete,
+    whole_number,
+    with_gradient,
+)
+from thalweg.objectives.batches import check_batch, on_real_coordinates
+from thalweg.objectives.chains import init_start, run_chains
+from thalweg.objectives.control_variates import Anchor, anchor_control, init_anchor, stein_weights
+from thalweg.objectives.likelihood import as_kernel, energies_of_both
+from thalweg.objectives.psi import AbstractPsi, Logistic, as_psi
+from thalweg.samplers.starts import ReplayBuffer, Start, as_start
+from thalweg.spaces import coordinates_of, scores_on_reals, to_real
 
 
-class Negatives(NamedTuple):
-    """Samples of the frozen model, their weights (those of a plain mean are ``None``), and what the chains told."""
+class Draws(NamedTuple):
+    """Samples of the frozen model and their conditions, their weights (those of a plain mean are ``None``), and the
+    metrics of their chains."""
 
-    x: Array
+    x: PyTree
+    conditions: PyTree
     weights: Array | None
     metrics: dict[str, Array]
 
@@ -35,41 +47,32 @@ class Frozen(NamedTuple):
     arrays: PyTree
     updates: Array
     memory: PyTree
-    negatives: Negatives | None
+    negatives: Draws | None
     anchor: Anchor | None
 
 
-class SelfAdapting(Objective):
-    """A contrast between data and samples of ``p_m``, the model frozen every ``interval`` updates."""
+class AbstractSelfAdapting(Objective):
+    r"""``E_{p_m} S0(g) - E_data S1(g)`` with ``g = exp(E_m - E_θ)`` and the S0, S1 of a convex ψ; ``p_m`` is the model
+    frozen every ``interval`` updates."""
 
-    interval: Array
-    kernel: Kernel
-    steps: int = eqx.field(static=True)
-    start: Start
-    reuse: bool = eqx.field(static=True)
-    stein: bool = eqx.field(static=True)
-    anchor: int = eqx.field(static=True)
+    conditional: ClassVar[bool] = True
+    psi: eqx.AbstractVar[AbstractPsi]
+    interval: eqx.AbstractVar[Array]
+    kernel: eqx.AbstractVar[Any]
+    steps: eqx.AbstractVar[int]
+    start: eqx.AbstractVar[Start]
+    reuse: eqx.AbstractVar[bool]
+    stein: eqx.AbstractVar[bool]
+    anchor: eqx.AbstractVar[int]
 
-    def __check_init__(self):
-        if self.steps < 1:
-            raise ValueError(f"expected steps >= 1, got {self.steps}; 20 are usual")
-        if self.anchor < 0:
-            raise ValueError(f"expected anchor >= 0 batches, got {self.anchor}; 0 is none, 16 are many")
-
-    @abc.abstractmethod
-    def terms(self, data: Float[Array, " rows"], samples: Float[Array, " chains"]) -> tuple[Array, Array]:
-        """The loss of every data point and of every sample, from ``log g = E_m - E_θ`` there."""
-
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, Frozen]:
-        energy = as_energy(energy)
-        check_scalar(energy, batch)
-        inspect(self.kernel, energy)
-        memory = self.start.init(key, *as_seen(self.kernel, point_space(energy, batch), batch))
-        anchor = anchor_at(energy, batch, self.anchor) if self.anchor else None
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, Frozen]:
+        check_batch(self, energy, batch)
+        memory = init_start(energy, self.kernel, self.start, batch, key=key)
+        anchor = init_anchor(energy, batch, self.anchor) if self.anchor else None
         state = Frozen(_arrays(energy), jnp.zeros((), jnp.int32), memory, None, anchor)
         if self.stein:
-            require_gradient("Stein's control", point_space(energy, batch), batch)
-            jax.eval_shape(stein_weights, batch, batch)  # refuses a batch that is too small
+            _, z = on_real_coordinates("Stein's control", energy, batch)
+            jax.eval_shape(stein_weights, z, z)  # refuses a batch that is too small
         if self.reuse:
             shapes = eqx.filter_eval_shape(lambda: self._draw(key, energy, state, batch)[0])
             # never read: the first update draws
@@ -77,8 +80,7 @@ class SelfAdapting(Objective):
             state = state._replace(negatives=nothing)
         return None, state
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Frozen, batch: Array) -> tuple[Array, Step]:
-        energy = as_energy(energy)
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Frozen, batch: PyTree) -> tuple[Array, Step]:
         due = state.updates % self.interval == 0
         arrays = jax.tree.map(lambda new, old: jnp.where(due, new, old), _arrays(energy), state.arrays)
         before, past = (
@@ -89,39 +91,40 @@ class SelfAdapting(Objective):
         else:
             kept = state.negatives, state.memory
             negatives, memory = jax.lax.cond(due, lambda: self._draw(key, past, state, batch), lambda: kept)
-        rows = batch.shape[0]
-        # one pass over both halves: the same matrix products at twice the batch
-        points = jnp.concatenate([batch, negatives.x])
-        energies, frozen_energies = jax.vmap(energy)(points), jax.vmap(past)(points)
-        log_ratios = frozen_energies - energies
-        data, samples = self.terms(log_ratios[:rows], log_ratios[rows:])
-        told = negatives.metrics | _told(energies, log_ratios, rows)
-        told["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, samples])))
-        told["log_z_change"] = jax.lax.cond(
-            due, lambda: _log_z_change(before, negatives.x, frozen_energies[rows:]), lambda: jnp.zeros(())
+        rows = count_chains(batch)
+        values, frozen_values = (
+            energies_of_both(model, batch, negatives.x, negatives.conditions) for model in (energy, past)
         )
+        log_ratios = frozen_values - values
+        data, samples = -self.psi.s1(log_ratios[:rows]), self.psi.s0(log_ratios[rows:])
+        metrics = negatives.metrics | _ratio_metrics(values, log_ratios, rows)
+        metrics["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, samples])))
+        if not isinstance(energy, ConditionalEnergy):
+            metrics["log_z_change"] = jax.lax.cond(
+                due, lambda: _log_z_change(before, negatives.x, frozen_values[rows:]), lambda: jnp.zeros(())
+            )
         weights = negatives.weights
         loss = jnp.mean(data) + (jnp.mean(samples) if weights is None else weights @ samples)
         anchor = state.anchor
         if anchor is not None:
-            anchor, control = anchored(anchor, past, batch, state.updates, due)
-            loss += self._slope() * leaning(energy, control)
+            anchor, control = anchor_control(anchor, past, batch, state.updates, due)
+            # right after a freezing ∇E_θ at the data is multiplied by ψ''(1)
+            loss += self.psi.curvature * with_gradient(energy, control)
         carried = Frozen(arrays, state.updates + 1, memory, None if state.negatives is None else negatives, anchor)
-        return loss, Step(carried, told)
+        return loss, Step(carried, metrics)
 
-    def _draw(self, key: PRNGKeyArray, past: Energy, state: Frozen, batch: Array) -> tuple[Negatives, PyTree]:
-        ended = run_chains(key, self.kernel, self.steps, self.start, past, state.memory, batch)
+    def _draw(self, key: PRNGKeyArray, past: Any, state: Frozen, batch: PyTree) -> tuple[Draws, PyTree]:
+        ended = run_chains(past, self.kernel, self.start, state.memory, batch, key=key, steps=self.steps)
         weights = None
         if self.stein:
-            weights = stein_weights(ended.x, jax.vmap(lambda x: score(past, x))(ended.x))
-        return Negatives(ended.x, weights, ended.metrics), ended.memory
+            model = bind(past, ended.conditions)
+            coordinates = coordinates_of("Stein's control", past, ended.x)
+            z = to_real(coordinates, ended.x)
+            weights = stein_weights(z, scores_on_reals(model, coordinates, z))
+        return Draws(ended.x, ended.conditions, weights, ended.metrics), ended.memory
 
-    def _slope(self) -> Array:
-        """By what ``∇E_θ`` at the data is multiplied right after a freezing: ½ for AdaNCE, else ψ''(1)."""
-        return -jax.grad(lambda log_ratio: self.terms(log_ratio, log_ratio)[0][0])(jnp.zeros(1))[0]
 
-
-class AdaNCE(SelfAdapting):
+class AdaNCE(AbstractSelfAdapting):
     r"""Self-adapting noise-contrastive estimation: the noise is the model itself, frozen every ``interval`` updates,
 
     ``E_{p_m} softplus(E_m - E_θ) + E_data softplus(E_θ - E_m)``,
@@ -136,7 +139,8 @@ class AdaNCE(SelfAdapting):
     when p_m stands for p_θ (1 right after freezing), ``not_finite``, the share of points whose loss is not finite, and
     ``log_z_change``, at a freezing ``log Z_m`` less that of the frozen model before, estimated from the new negatives
     (else zero): as far as the chains mix, its sum is what log Z has changed by in all, however far the model has come.
-    With ``reuse`` what the chains told stands until the next freezing.
+    With ``reuse`` the metrics of the chains stand until the next freezing. With a `ConditionalEnergy` every chain has a
+    condition; ``log_z_change`` is then left out, since there are as many log Z(c) as conditions.
 
     Args:
         interval: 𝒦 ≥ 1, updates from one freezing to the next.
@@ -160,26 +164,36 @@ class AdaNCE(SelfAdapting):
     True
     """
 
+    interval: Array
+    kernel: Any
+    steps: int = eqx.field(static=True)
+    start: Start
+    reuse: bool = eqx.field(static=True)
+    stein: bool = eqx.field(static=True)
+    anchor: int = eqx.field(static=True)
+
     def __init__(
         self,
         interval: int | Array = 1,
-        kernel: Kernel | None = None,
+        kernel: Any = None,
         steps: int = 20,
         start: Start | Callable[[], Start] | None = None,
         reuse: bool = False,
         stein: bool = False,
         anchor: int = 0,
     ):
-        self.interval, self.steps, self.reuse = _interval(interval), int(steps), bool(reuse)
-        self.stein, self.anchor = bool(stein), int(anchor)
-        self.kernel = Langevin(0.1) if kernel is None else kernel
+        self.interval, self.steps = _interval(interval), whole_number("steps", steps, hint="20 are usual")
+        self.reuse, self.stein = bool(reuse), bool(stein)
+        self.anchor = whole_number("anchor", anchor, 0, "0 is none, 16 batches are many")
+        self.kernel = as_kernel(kernel)
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
 
-    def terms(self, data: Float[Array, " rows"], samples: Float[Array, " chains"]) -> tuple[Array, Array]:
-        return jax.nn.softplus(-data), jax.nn.softplus(samples)
+    @property
+    def psi(self) -> Logistic:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Logistic()
 
 
-class AdaBregman(SelfAdapting):
+class AdaBregman(AbstractSelfAdapting):
     r"""`AdaNCE` with any convex ψ: the ratio ``g = exp(E_m - E_θ)`` by
 
     ``E_{p_m} S0(g) - E_data S1(g)``, ``S1 = ψ'``, ``S0(g) = gψ'(g) - ψ(g)``.
@@ -208,13 +222,20 @@ class AdaBregman(SelfAdapting):
     (3,)
     """
 
-    psi: Psi
+    psi: AbstractPsi
+    interval: Array
+    kernel: Any
+    steps: int = eqx.field(static=True)
+    start: Start
+    reuse: bool = eqx.field(static=True)
+    stein: bool = eqx.field(static=True)
+    anchor: int = eqx.field(static=True)
 
     def __init__(
         self,
-        psi: Psi | Callable[[Array], Array] | None = None,
+        psi: AbstractPsi | Callable[[Array], Array] | None = None,
         interval: int | Array = 1,
-        kernel: Kernel | None = None,
+        kernel: Any = None,
         steps: int = 20,
         start: Start | Callable[[], Start] | None = None,
         reuse: bool = False,
@@ -222,35 +243,34 @@ class AdaBregman(SelfAdapting):
         anchor: int = 0,
     ):
         self.psi = as_psi(psi)
-        self.interval, self.steps, self.reuse = _interval(interval), int(steps), bool(reuse)
-        self.stein, self.anchor = bool(stein), int(anchor)
-        self.kernel = Langevin(0.1) if kernel is None else kernel
+        self.interval, self.steps = _interval(interval), whole_number("steps", steps, hint="20 are usual")
+        self.reuse, self.stein = bool(reuse), bool(stein)
+        self.anchor = whole_number("anchor", anchor, 0, "0 is none, 16 batches are many")
+        self.kernel = as_kernel(kernel)
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
-
-    def terms(self, data: Float[Array, " rows"], samples: Float[Array, " chains"]) -> tuple[Array, Array]:
-        return -self.psi.s1(data), self.psi.s0(samples)
 
 
 def _interval(value: int | Array) -> Array:
-    if is_concrete(value) and (np.ndim(value) > 0 or np.asarray(value).dtype.kind not in "iu" or int(value) < 1):
-        raise ValueError(f"expected interval to be a whole number >= 1, got {value}; 1 freezes at every update")
+    if is_concrete(value):
+        number = value.item() if isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 0 else value
+        value = whole_number("interval", number, hint="1 freezes at every update")
     return jnp.asarray(value, jnp.int32)
 
 
-def _log_z_change(before: Energy, x: Array, energies: Float[Array, " chains"]) -> Array:
+def _log_z_change(before: Any, x: PyTree, values: Float[Array, " chains"]) -> Array:
     """``log Z_m - log Z_before = -log E_m exp(E_m - E_before)``, from points of the new model and their energies."""
-    log_weights = energies - jax.vmap(before)(x)
+    log_weights = values - energies(before, x)
     return jnp.log(len(log_weights)) - jax.nn.logsumexp(log_weights)
 
 
-def _arrays(energy: Energy) -> PyTree:
+def _arrays(energy: Any) -> PyTree:
     """All arrays of an energy, as constants."""
     # without weak types, or the first update would be compiled for itself alone
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), eqx.filter(frozen(energy), eqx.is_array))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), eqx.filter(freeze(energy), eqx.is_array))
 
 
-def _told(energies: Array, log_ratios: Array, rows: int) -> dict[str, Array]:
-    data, samples = jnp.mean(energies[:rows]), jnp.mean(energies[rows:])
+def _ratio_metrics(values: Array, log_ratios: Array, rows: int) -> dict[str, Array]:
+    data, samples = jnp.mean(values[:rows]), jnp.mean(values[rows:])
     weights = jax.nn.softmax(log_ratios[rows:])
     return {
         "energy_gap": data - samples,

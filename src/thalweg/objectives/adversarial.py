@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from paramax import NonTrainable, unwrap
 
-from thalweg.core import Energy, is_concrete
+from thalweg.core import is_concrete, non_negative, real, whole_number
 from thalweg.noise.neural import Drawn, NeuralSampler
-from thalweg.objectives.contrastive import contrast, log_densities, logistic, ready
-from thalweg.objectives.learnt import LearntNoise
-from thalweg.samplers.starts import point_space
-from thalweg.spaces import Finite
+from thalweg.objectives.contrastive import as_nu, contrast, count_noise, log_densities
+from thalweg.objectives.learned_noise import AbstractLearnedNoise
+from thalweg.objectives.noise_density import prepare_noise
+from thalweg.objectives.psi import Logistic
+from thalweg.spaces import Finite, point_space
 
 
 class Mixed(eqx.Module):
@@ -28,7 +29,7 @@ class Mixed(eqx.Module):
         return unwrap(self.fixed)
 
 
-class AdversarialNCE(LearntNoise):
+class AdversarialNCE(AbstractLearnedNoise):
     r"""Adversarial contrastive estimation: `NCE` whose noise is in part a neural sampler ``p_φ`` that learns to be
     taken for data,
 
@@ -63,6 +64,8 @@ class AdversarialNCE(LearntNoise):
     """
 
     noise: Any
+    learning_rate: Array
+    nu: float = eqx.field(static=True)
     share: Array
     entropy: Array
     many: int = eqx.field(static=True)
@@ -80,57 +83,55 @@ class AdversarialNCE(LearntNoise):
         width: int = 128,
         nu: float = 1.0,
     ):
-        self.noise, self.nu, self.many, self.latent, self.width = base, float(nu), int(many), int(latent), int(width)
-        real = jnp.result_type(float)
-        self.share, self.entropy = jnp.asarray(share, real), jnp.asarray(entropy, real)
-        self.learning_rate = jnp.asarray(learning_rate, real)
+        self.noise, self.nu = base, as_nu(nu)
+        self.many = whole_number("many", many, hint="256 are usual")
+        self.latent, self.width = whole_number("latent", latent), whole_number("width", width)
+        self.share, self.entropy = real("share", share), non_negative("entropy", entropy)
+        self.learning_rate = non_negative("learning_rate", learning_rate)
         if is_concrete(self.share) and not 0 < self.share < 1:
             raise ValueError(f"expected share strictly between 0 and 1, got {share}; without a base use FlowNCE")
-        if is_concrete(self.entropy) and not self.entropy >= 0:
-            raise ValueError(f"expected entropy >= 0, got {entropy}; it is the weight of the sampler's entropy")
-        if self.many < 1:
-            raise ValueError(f"expected many >= 1 values of z, got {many}; 256 are usual")
 
-    def first(self, key: PRNGKeyArray, energy: Energy, batch: Array) -> Mixed:
-        base = ready(self.noise, energy, batch)[0]
+    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Mixed:
+        key_check, key_sampler = jax.random.split(key)
+        base = prepare_noise(type(self).__name__, key_check, self.noise, energy, batch)[0]
         space = point_space(energy, batch)
         finite = space if isinstance(space, Finite) else None
-        return Mixed(NonTrainable(base), NeuralSampler(batch, finite, key=key, latent=self.latent, width=self.width))
+        return Mixed(
+            NonTrainable(base), NeuralSampler(batch, finite, key=key_sampler, latent=self.latent, width=self.width)
+        )
 
     def base(self, noise: Mixed) -> Any:
         return noise.base
 
-    def gain(
-        self, key: PRNGKeyArray, noise: Mixed, energy: Energy, log_z: Array, batch: Array, updates: Array
-    ) -> Array:
-        seen = self._seen(key, noise, batch)
-        log_probs = jnp.concatenate([seen.log_data, seen.log_noise])
-        loss, _ = contrast(logistic, self.nu, energy, log_z, batch, seen.y, log_probs)
+    def gain(self, key: PRNGKeyArray, noise: Mixed, energy: Any, log_z: Array, batch: Array, updates: Array) -> Array:
+        drawn = self._draw(key, noise, batch)
+        log_probs = jnp.concatenate([drawn.log_data, drawn.log_noise])
+        loss, _ = contrast(Logistic(), self.nu, energy, log_z, batch, drawn.y, log_probs)
         # more than the base's would lead away from the data, to where the model's loss says nothing any more
-        wanted = self.entropy * (jnp.mean(seen.log_own) > jnp.mean(seen.log_base))
-        gain = loss - wanted * jnp.mean(seen.log_own)
+        wanted = self.entropy * (jnp.mean(drawn.log_own) > jnp.mean(drawn.log_base))
+        gain = loss - wanted * jnp.mean(drawn.log_own)
         if noise.sampler.levels is None:
             return gain
         # discrete points carry no gradient: what a point brings, against the mean, times the gradient of its log_prob
-        log_ratios = log_densities(energy, seen.own.x) - log_z - self._mixed(noise, seen.own.x, seen.log_own)
+        log_ratios = log_densities(energy, drawn.own.x) - log_z - self._mixed(noise, drawn.own.x, drawn.log_own)
         brought = jax.nn.softplus(log_ratios + math.log(self.nu)) * (1 - self.share) / self.nu
-        brought = jax.lax.stop_gradient(brought - wanted * seen.log_own)
-        return gain + jnp.mean((brought - jnp.mean(brought)) * seen.log_own)
+        brought = jax.lax.stop_gradient(brought - wanted * drawn.log_own)
+        return gain + jnp.mean((brought - jnp.mean(brought)) * drawn.log_own)
 
-    def judged(
-        self, key: PRNGKeyArray, noise: Mixed, energy: Energy, log_z: Array, batch: Array
+    def model_loss(
+        self, key: PRNGKeyArray, noise: Mixed, energy: Any, log_z: Array, batch: Array
     ) -> tuple[Array, dict[str, Array]]:
-        seen = self._seen(key, noise, batch)
-        log_probs = jnp.concatenate([seen.log_data, seen.log_noise])
-        loss, told = contrast(logistic, self.nu, energy, log_z, batch, seen.y, log_probs)
-        told["entropy"] = -jnp.mean(seen.log_own)
-        told["log_prob_bias"] = jnp.mean(seen.log_own - seen.log_others)
-        return loss, told
+        drawn = self._draw(key, noise, batch)
+        log_probs = jnp.concatenate([drawn.log_data, drawn.log_noise])
+        loss, metrics = contrast(Logistic(), self.nu, energy, log_z, batch, drawn.y, log_probs)
+        metrics["entropy"] = -jnp.mean(drawn.log_own)
+        metrics["log_prob_bias"] = jnp.mean(drawn.log_own - drawn.log_others)
+        return loss, metrics
 
-    def _seen(self, key: PRNGKeyArray, noise: Mixed, batch: Array) -> "_Seen":
+    def _draw(self, key: PRNGKeyArray, noise: Mixed, batch: Array) -> "_Draws":
         """Noise points from the mixture, the sampler's own, and the densities at all of them."""
         key_which, key_base, key_own, key_z = jax.random.split(key, 4)
-        count = self._count(batch)
+        count = count_noise(self.nu, batch)
         own = noise.sampler.drawn(key_own, count)
         own = own._replace(x=own.x.astype(batch.dtype))
         z = noise.sampler.latents(key_z, self.many)
@@ -141,7 +142,7 @@ class AdversarialNCE(LearntNoise):
         below = noise.sampler.log_probs(jnp.concatenate([batch, other, own.x]), z)
         log_own = noise.sampler.log_probs_of_own(own, z)
         log_sampler = jnp.where(from_base, below[rows : rows + count], log_own)
-        return _Seen(
+        return _Draws(
             y,
             own,
             self._mixed(noise, batch, below[:rows]),
@@ -157,7 +158,7 @@ class AdversarialNCE(LearntNoise):
         return jnp.logaddexp(jnp.log(self.share) + log_base, jnp.log1p(-self.share) + log_sampler)
 
 
-class _Seen(NamedTuple):
+class _Draws(NamedTuple):
     """Noise points, the sampler's own points with their z, log densities of the mixture at data and noise points, the
     sampler's at its own, from above and from below, and the base's at points of its own."""
 

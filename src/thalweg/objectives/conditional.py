@@ -4,18 +4,26 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Objective, Step, as_energy
-from thalweg.noise.conditional import Flips, Jitter, Regardless
-from thalweg.noise.densities import as_noise, require_support
+from thalweg.core import (
+    Objective,
+    Step,
+    bind_batch,
+    combine,
+    compiled,
+    count_chains,
+    partition_trainable,
+    split_batch,
+    tile,
+)
+from thalweg.noise.perturbations import Flips, Jitter, Unconditional
+from thalweg.objectives.batches import check_batch, on_real_coordinates
 from thalweg.objectives.contrastive import log_densities
-from thalweg.samplers.run import check_scalar
-from thalweg.samplers.starts import point_space
-from thalweg.spaces import Discrete, Finite
+from thalweg.objectives.noise_density import prepare_noise
+from thalweg.spaces import Finite, Space, is_continuous, point_space
 
 # σ is looked for between these multiples of the data's deviation, a flip between half a site of a point and all its
 # sites by half; the gradient's variance is read off so many parts of the first batch, and a signal so many times its
@@ -32,14 +40,15 @@ class ConditionalNCE(Objective):
     nothing, the gradient vanishes at both ends. Unless it is given, the width is chosen in `init`, on a grid, by the
     largest ratio ``‖E∇‖² / tr Var ∇`` of the gradient at the first model and batch (`signal_to_noise`), and kept as the
     objective's state. Where that batch shows no gradient at any width, as when the first model is near the data, it is
-    the width whose loss lies half-way between those at the two ends. Metrics: ``accuracy``, the share of pairs told
+    the width whose loss lies half-way between those at the two ends. Where points have a support or are trees, Gaussian
+    noise is added to their real coordinates. Metrics: ``accuracy``, the share of pairs told
     apart; ``log_ratio``, the mean of G; and ``noise_scale``, σ or the probability of a flip, where it was chosen.
     Reference: Ceylan and Gutmann (2018), ICML.
 
     Args:
         sigma: σ of Gaussian noise around x; on finite spaces leave it out, and sites are flipped.
         noise: any other, with ``sample(key, x)`` of a batch and ``log_prob(y, x)`` of a pair: `tw.noise.Jitter`,
-            `Flips`, `Regardless`, or a user's own.
+            `Flips`, `Unconditional`, or a user's own.
 
     >>> import jax, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -50,7 +59,8 @@ class ConditionalNCE(Objective):
     True
     """
 
-    divergence: ClassVar[bool] = True
+    minimised_at_truth: ClassVar[bool] = True
+    conditional: ClassVar[bool] = True
     noise: Any
 
     def __init__(self, sigma: float | Array | None = None, noise: Any = None):
@@ -58,45 +68,49 @@ class ConditionalNCE(Objective):
             raise ValueError("expected sigma or noise, got both; sigma=σ is noise=Jitter(σ)")
         self.noise = noise if sigma is None else Jitter(sigma)
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, Array | None]:
-        energy = as_energy(energy)
-        check_scalar(energy, batch)
-        space = point_space(energy, batch)
-        discrete = isinstance(space, Discrete) or not jnp.issubdtype(batch.dtype, jnp.floating)
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, Array | None]:
+        check_batch(self, energy, batch)
+        x = split_batch(energy, batch)[0]
+        space = point_space(energy, x)
         if self.noise is not None:
-            if discrete and isinstance(self.noise, Jitter):
-                raise ValueError(
-                    f"expected noise among the levels of discrete data, got a Gaussian kernel on {space}; leave sigma "
-                    "out, or give noise=tw.noise.Flips(0.1, levels)"
-                )
-            _check(self.noise, batch)
+            _check(self.noise, key, energy, space, x)
             return None, None
-        if discrete and not isinstance(space, Finite):
+        if not isinstance(space, Finite) and not is_continuous(space):
             raise ValueError(f"expected noise for {space}, which has no usual one, got none; give noise=")
-        if len(batch) < 2:
-            raise ValueError(f"expected at least 2 rows to choose the noise from, got {len(batch)}; give sigma")
-        scales = _scales(space, batch)
+        if count_chains(x) < 2:
+            raise ValueError(f"expected at least 2 rows to choose the noise from, got {count_chains(x)}; give sigma")
+        scales = _scales(space, _around(self.noise, energy, batch)[1])
         found = _signals(key, energy, batch, jax.vmap(_maker(space))(scales))
         clear = found.ratio > _CLEAR * found.error
         halfway = jnp.argmin(jnp.abs(found.loss - (jnp.min(found.loss) + jnp.max(found.loss)) / 2))
         best = jnp.where(jnp.any(clear), jnp.argmax(jnp.where(clear, found.ratio, -jnp.inf)), halfway)
         return None, scales[best]
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: Array) -> tuple[Array, Step]:
-        energy = as_energy(energy)
-        noise, told = self.noise, {}
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
+        noise, metrics = self.noise, {}
         if state is not None:
-            noise, told = _maker(point_space(energy, batch))(state), {"noise_scale": state}
+            space = point_space(energy, split_batch(energy, batch)[0])
+            noise, metrics = _maker(space)(state), {"noise_scale": state}
         log_ratios = pair_log_ratios(key, energy, noise, batch)
-        told |= {"accuracy": jnp.mean(log_ratios > 0), "log_ratio": jnp.mean(log_ratios)}
-        return jnp.mean(jax.nn.softplus(-log_ratios)), Step(state, told)
+        metrics |= {"accuracy": jnp.mean(log_ratios > 0), "log_ratio": jnp.mean(log_ratios)}
+        return jnp.mean(jax.nn.softplus(-log_ratios)), Step(state, metrics)
 
 
-def pair_log_ratios(key: PRNGKeyArray, energy: Energy, noise: Any, batch: Array) -> Float[Array, " rows"]:
+def pair_log_ratios(key: PRNGKeyArray, energy: Any, noise: Any, batch: PyTree) -> Float[Array, " rows"]:
     """``log p̃(x) - log p̃(y) + log p_n(y|x) - log p_n(x|y)`` of every x of a batch and a y drawn for it."""
-    y = noise.sample(key, batch).astype(batch.dtype)
-    log_p, log_q = jnp.split(log_densities(energy, batch, y), 2)
-    return log_p - log_q + jax.vmap(noise.log_prob)(y, batch) - jax.vmap(noise.log_prob)(batch, y)
+    model, x = _around(noise, energy, batch)
+    y = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), noise.sample(key, x), x)
+    log_p, log_q = jnp.split(log_densities(tile(model, 2), x, y), 2)
+    return log_p - log_q + jax.vmap(noise.log_prob)(y, x) - jax.vmap(noise.log_prob)(x, y)
+
+
+def _around(noise: Any, energy: Any, batch: PyTree) -> tuple[Any, PyTree]:
+    """The model of every row and the points that noise is put around: real coordinates for the Gaussian kernel, which
+    would leave a support; the points themselves for any other."""
+    space = point_space(energy, split_batch(energy, batch)[0])
+    if is_continuous(space) and (noise is None or isinstance(noise, Jitter)):
+        return on_real_coordinates("ConditionalNCE", energy, batch)
+    return bind_batch(energy, batch)
 
 
 def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -> Float[Array, " scales"]:
@@ -131,59 +145,69 @@ class _Signal(NamedTuple):
     loss: Array
 
 
-@eqx.filter_jit
-def _signals(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -> _Signal:
-    energy = as_energy(energy)
-    parts = min(_PARTS, len(batch))
-    rows = len(batch) // parts
-    split = batch[: parts * rows].reshape(parts, rows, *batch.shape[1:])
+@compiled
+def _signals(key: PRNGKeyArray, energy: Any, batch: PyTree, noises: Any) -> _Signal:
+    count = count_chains(batch)
+    parts = min(_PARTS, count)
+    rows = count // parts
+    split = jax.tree.map(lambda leaf: leaf[: parts * rows].reshape(parts, rows, *leaf.shape[1:]), batch)
     keys = jax.random.split(key, parts)
+    trained, fixed = partition_trainable(energy)
 
-    @eqx.filter_value_and_grad
-    def gradient(energy, noise, key, part):
-        return jnp.mean(jax.nn.softplus(-pair_log_ratios(key, energy, noise, part)))
+    @jax.value_and_grad
+    def gradient(trained, noise, key, part):
+        return jnp.mean(jax.nn.softplus(-pair_log_ratios(key, combine(trained, fixed), noise, part)))
 
-    def measured(noise):
+    def measure(noise):
         def add(total, given):
-            loss, slope = gradient(energy, noise, *given)
+            loss, slope = gradient(trained, noise, *given)
             # with the sum so far: the products of all pairs at the memory of one gradient
             return jax.tree.map(jnp.add, total, slope), (loss, _product(slope, total), _product(slope, slope))
 
-        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(energy, eqx.is_inexact_array))
-        _, (losses, products, squares) = jax.lax.scan(add, nothing, (keys, split))
+        nothing = jax.tree.map(jnp.zeros_like, trained)
+        # the same random numbers for every noise, on purpose
+        _, (losses, products, squares) = jax.lax.scan(add, nothing, (jax.random.clone(keys), split))
         pairs = parts * (parts - 1) / 2
         variance = jnp.mean(squares) - jnp.sum(products) / pairs
         products *= jnp.where(variance > 0, 1 / jnp.where(variance > 0, variance * rows * pairs, 1.0), 0.0)
         # without signal each product has mean zero given those before
         return _Signal(jnp.sum(products), jnp.linalg.norm(products), jnp.mean(losses))
 
-    return jax.lax.map(measured, noises)
+    return jax.lax.map(measure, noises)
 
 
 def _product(one: PyTree, other: PyTree) -> Array:
     return sum((jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True)), jnp.zeros(()))
 
 
-def _maker(space: Any) -> Callable[[Array], Any]:
+def _maker(space: Space) -> Callable[[Array], Any]:
     """The noise of a space as a function of its scale."""
     return (lambda scale: Flips(scale, space.levels)) if isinstance(space, Finite) else Jitter
 
 
-def _scales(space: Any, batch: Array) -> Float[Array, " scales"]:
+def _scales(space: Space, x: Array) -> Float[Array, " scales"]:
     if isinstance(space, Finite):
         return jnp.geomspace(0.5 / max(1, math.prod(space.shape)), 0.5, _SCALES)
-    deviation = jnp.sqrt(jnp.mean(jnp.var(batch, axis=0)))
+    deviation = jnp.sqrt(jnp.mean(jnp.var(x, axis=0)))
     # data without spread tell no scale
     return jnp.where(deviation > 0, deviation, 1.0) * jnp.geomspace(*_WIDTHS, _SCALES)
 
 
-def _check(noise: Any, batch: Array) -> None:
+def _check(noise: Any, key: PRNGKeyArray, energy: Any, space: Space, x: PyTree) -> None:
+    """Refuse what is no noise around points of the space."""
+    if isinstance(noise, Jitter) and not is_continuous(space):
+        raise ValueError(
+            f"expected noise among the levels of discrete data, got a Gaussian kernel on {space}; leave sigma "
+            "out, or give noise=tw.noise.Flips(0.1, levels)"
+        )
     for method in ("sample", "log_prob"):
-        if not callable(getattr(noise, method, None)):
+        if isinstance(noise, type) or not callable(getattr(noise, method, None)):
+            got = noise.__name__ if isinstance(noise, type) else type(noise).__name__
             raise ValueError(
-                f"expected noise with sample(key, x) and log_prob(y, x), got {type(noise).__name__} without {method}; "
-                "use tw.noise.Jitter or Flips, or tw.noise.Regardless for a plain density"
+                f"expected noise with sample(key, x) and log_prob(y, x), got {got} without {method}; "
+                "use tw.noise.Jitter or Flips, or tw.noise.Unconditional for a plain density"
             )
-    if isinstance(noise, Regardless):
-        as_noise(noise.density, batch.shape[1:])
-        require_support(noise.density, batch)
+    if isinstance(noise, Flips) and not isinstance(space, Finite):
+        raise ValueError(f"expected noise around points of {space}, got Flips, which changes levels; give sigma")
+    if isinstance(noise, Unconditional):
+        prepare_noise("ConditionalNCE", key, noise.density, energy, x)

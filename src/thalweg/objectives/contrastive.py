@@ -3,24 +3,34 @@ r"""Noise-contrastive estimation: the model learns to tell data from noise of kn
 ``G(x) = log p̃_θ(x) - log p_n(x)`` is all that is needed, with ``log p̃_θ = -E_θ - log Z`` and log Z a parameter.
 """
 
-import abc
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, HasLogZ, Objective, Step, as_energy, positive
-from thalweg.exact import enumeration
-from thalweg.exact.streaming import log_density
-from thalweg.noise.densities import Uniform, as_noise, fit_gaussian, require_support
-from thalweg.noise.discrete import fit_independent
-from thalweg.samplers.run import check_scalar
-from thalweg.samplers.starts import distinct, point_space
-from thalweg.spaces import Finite, Interval, Real
+from thalweg.core import (
+    ConditionalEnergy,
+    HasLogZ,
+    Objective,
+    Step,
+    bind,
+    compiled,
+    concatenate,
+    count_chains,
+    energies,
+    positive,
+    space_of,
+    split_batch,
+    whole_number,
+)
+from thalweg.core.random import distinct
+from thalweg.objectives.batches import check_batch
+from thalweg.objectives.finite_sums import count_states, is_finite, log_z_sums
+from thalweg.objectives.noise_density import draw_noise, prepare_noise
+from thalweg.objectives.psi import AbstractPsi, Logistic
 
 # the first log Z is a sum over all states where there are no more than these, else a mean over so many noise points
 _STATES, _POINTS = 4096, 1000
@@ -37,81 +47,64 @@ class Carried(NamedTuple):
     ``log_prob`` where these are fixed."""
 
     fitted: Any
-    points: Array | None
+    points: PyTree
     log_probs: Array | None
 
 
-class NoiseContrast(Objective):
-    """A mean over data and noise of losses that `terms` gives from ``log νg``, g being ``p̃_θ/p_n``."""
+class AbstractNoiseContrast(Objective):
+    r"""``(1/ν) E_noise S0(νg) - E_data S1(νg)`` with ``g = p̃_θ/p_n`` and the S0, S1 of a convex ψ."""
 
-    divergence: ClassVar[bool] = True
-    noise: Any
-    nu: float = eqx.field(static=True, converter=float)
-    fixed: int | None = eqx.field(static=True)
+    minimised_at_truth: ClassVar[bool] = True
+    psi: eqx.AbstractVar[AbstractPsi]
+    noise: eqx.AbstractVar[Any]
+    nu: eqx.AbstractVar[float]
+    fixed: eqx.AbstractVar[int | None]
 
-    def __check_init__(self):
-        if not 0 < self.nu < math.inf:
-            raise ValueError(f"expected nu > 0, got {self.nu}; 0.5 means two noise points to a data point")
-        if self.fixed is not None and self.fixed < 1:
-            raise ValueError(f"expected fixed >= 1 noise points, got {self.fixed}; leave it out for fresh ones")
-
-    @abc.abstractmethod
-    def terms(self, data: Float[Array, " rows"], noise: Float[Array, " draws"]) -> tuple[Array, Array]:
-        """The loss of every data point and of every noise point, from ``log νg`` there."""
-
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[LogZ, Carried]:
-        energy = as_energy(energy)
-        noise, fitted = ready(self.noise, energy, batch)
-        key_fixed, key_start = jax.random.split(key)
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[LogZ, Carried]:
+        refuse_conditions(self, energy)
+        check_batch(self, energy, batch)
+        key_noise, key_fixed, key_start = jax.random.split(key, 3)
+        noise, fitted = prepare_noise(type(self).__name__, key_noise, self.noise, energy, batch)
         points = log_probs = None
         if self.fixed is not None:
-            if self.fixed < self._count(batch):
+            needed = count_noise(self.nu, batch)
+            if self.fixed < needed:
                 raise ValueError(
-                    f"expected at least {self._count(batch)} fixed noise points for a batch of {len(batch)}, got "
+                    f"expected at least {needed} fixed noise points for a batch of {count_chains(batch)}, got "
                     f"{self.fixed}; raise fixed"
                 )
-            points, log_probs = drawn(key_fixed, noise, self.fixed, batch)
+            points, log_probs = draw_noise(key_fixed, noise, self.fixed, batch)
         log_z = first_log_z(key_start, energy, noise, batch)
         return LogZ(log_z), Carried(fitted, points, log_probs)
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: LogZ, state: Carried, batch: Array) -> tuple[Array, Step]:
+    def loss(self, key: PRNGKeyArray, energy: Any, params: LogZ, state: Carried, batch: PyTree) -> tuple[Array, Step]:
         noise = self.noise if state.fitted is None else state.fitted
-        count = self._count(batch)
-        if state.points is None or state.log_probs is None:
-            y, log_noise = drawn(key, noise, count, batch)
+        count = count_noise(self.nu, batch)
+        if state.log_probs is None:
+            y, log_noise = draw_noise(key, noise, count, batch)
         else:
-            chosen = distinct(key, len(state.points), count)
-            y, log_noise = state.points[chosen], state.log_probs[chosen]
+            chosen = distinct(key, len(state.log_probs), count)
+            y, log_noise = jax.tree.map(lambda leaf: leaf[chosen], (state.points, state.log_probs))
         log_probs = jnp.concatenate([jax.vmap(noise.log_prob)(batch), log_noise])
-        loss, told = contrast(self.terms, self.nu, as_energy(energy), params.log_z, batch, y, log_probs)
-        return loss, Step(state, told)
-
-    def _count(self, batch: Array) -> int:
-        """Noise points to a batch."""
-        return max(1, round(batch.shape[0] / self.nu))
+        loss, metrics = contrast(self.psi, self.nu, energy, params.log_z, batch, y, log_probs)
+        return loss, Step(state, metrics)
 
 
 def contrast(
-    terms: Callable[[Array, Array], tuple[Array, Array]],
-    nu: float,
-    energy: Energy,
-    log_z: Array,
-    batch: Array,
-    y: Array,
-    log_probs: Array,
+    psi: AbstractPsi, nu: float, energy: Any, log_z: Array, batch: PyTree, y: PyTree, log_probs: Array
 ) -> tuple[Array, dict[str, Array]]:
     """The loss against noise points ``y``, and the metrics of `NCE`; ``log_probs`` are the noise's, of data and y."""
-    rows = batch.shape[0]
+    rows = count_chains(batch)
     log_ratios = log_densities(energy, batch, y) - log_z - log_probs
     weighted = log_ratios + math.log(nu)
-    data, noise = terms(weighted[:rows], weighted[rows:])
+    data, noise = -psi.s1(weighted[:rows]), psi.s0(weighted[rows:])
     right = nu * jnp.mean(weighted[:rows] > 0) + jnp.mean(weighted[rows:] < 0)
-    told = {"log_z": log_z, "accuracy": right / (1 + nu)} | told_of_ratios(log_ratios, log_probs, rows)
-    told["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, noise])))
-    return jnp.mean(data) + jnp.mean(noise) / nu, told
+    metrics = {"log_z": log_z, "accuracy": right / (1 + nu)} | ratio_metrics(log_ratios, log_probs, rows)
+    metrics["not_finite"] = jnp.mean(~jnp.isfinite(jnp.concatenate([data, noise])))
+    return jnp.mean(data) + jnp.mean(noise) / nu, metrics
 
 
-class NCE(NoiseContrast):
+class NCE(AbstractNoiseContrast):
     r"""Noise-contrastive estimation: logistic regression between data and noise,
 
     ``E_data softplus(-G - log ν) + (1/ν) E_noise softplus(G + log ν)``, ν = (data points)/(noise points).
@@ -127,11 +120,11 @@ class NCE(NoiseContrast):
 
     Args:
         noise: any density with ``sample(key, shape)`` and ``log_prob(x)``, of `tw.noise`, flowjax or an energy; by
-            default a Gaussian fitted to the first batch, the space's own uniform density on `Interval`, independent
-            sites on finite spaces.
+            default a Gaussian fitted to the first batch (to its real coordinates where points have a support), the
+            space's own uniform density on `Interval`, independent sites on finite spaces.
         nu: ν > 0; a small one means much noise.
-        fixed: so many noise points are drawn once, and every update takes its own from them at random; by default
-            fresh noise every time.
+        fixed: the number of noise points that are drawn once, of which every update takes its own at random; by
+            default fresh noise every time.
 
     >>> import jax, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -142,16 +135,16 @@ class NCE(NoiseContrast):
     (True, True)
     """
 
+    noise: Any
+    nu: float = eqx.field(static=True)
+    fixed: int | None = eqx.field(static=True)
+
     def __init__(self, noise: Any = None, nu: float = 1.0, fixed: int | None = None):
-        self.noise, self.nu, self.fixed = noise, nu, fixed
+        self.noise, self.nu, self.fixed = noise, as_nu(nu), as_fixed(fixed)
 
-    def terms(self, data: Float[Array, " rows"], noise: Float[Array, " draws"]) -> tuple[Array, Array]:
-        return logistic(data, noise)
-
-
-def logistic(data: Array, noise: Array) -> tuple[Array, Array]:
-    """What is lost by taking data for noise and noise for data, from ``log νg``."""
-    return jax.nn.softplus(-data), jax.nn.softplus(noise)
+    @property
+    def psi(self) -> Logistic:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Logistic()
 
 
 class RankNCE(Objective):
@@ -177,35 +170,43 @@ class RankNCE(Objective):
     True
     """
 
-    divergence: ClassVar[bool] = True
+    minimised_at_truth: ClassVar[bool] = True
+    conditional: ClassVar[bool] = True
     noise: Any
     candidates: int = eqx.field(static=True)
     priors: Array | None
 
     def __init__(self, noise: Any = None, candidates: int = 10, priors: Any = None):
-        if candidates < 2:
-            raise ValueError(f"expected candidates >= 2, got {candidates}; one of them is the data point")
+        candidates = whole_number("candidates", candidates, 2, "one of them is the data point")
         priors = None if priors is None else positive("every prior", priors)
         if priors is not None and priors.shape != (candidates,):
             raise ValueError(f"expected one prior for each of {candidates} candidates, got {priors.shape}; give them")
-        self.noise, self.candidates, self.priors = noise, int(candidates), priors
+        self.noise, self.candidates, self.priors = noise, candidates, priors
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, Any]:
-        return None, ready(self.noise, as_energy(energy), batch)[1]
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, Any]:
+        check_batch(self, energy, batch)
+        x = split_batch(energy, batch)[0]
+        return None, prepare_noise(type(self).__name__, key, self.noise, energy, x)[1]
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Any, batch: Array) -> tuple[Array, Step]:
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Any, batch: PyTree) -> tuple[Array, Step]:
         noise = self.noise if state is None else state
-        rows, others = batch.shape[0], self.candidates - 1
-        y, log_noise = drawn(key, noise, rows * others, batch)
-        log_probs = jnp.concatenate([jax.vmap(noise.log_prob)(batch), log_noise])
-        log_ratios = log_densities(as_energy(energy), batch, y) - log_probs
+        x, conditions = split_batch(energy, batch)
+        rows, others = count_chains(x), self.candidates - 1
+        key_noise, key_place = jax.random.split(key)
+        y, log_noise = draw_noise(key_noise, noise, rows * others, x)
+        log_probs = jnp.concatenate([jax.vmap(noise.log_prob)(x), log_noise])
+        if conditions is not None:
+            # every row's noise points are seen under that row's condition
+            spread = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), conditions)
+            conditions = concatenate(conditions, spread)
+        log_ratios = log_densities(bind(energy, conditions), x, y) - log_probs
         # the data point first, whatever its place among the candidates
         ranked = jnp.concatenate([log_ratios[:rows, None], log_ratios[rows:].reshape(rows, others)], axis=1)
         if self.priors is not None:
-            ranked += _log_priors(jax.random.fold_in(key, 1), self.priors, rows)
+            ranked += _log_priors(key_place, self.priors, rows)
         loss = jnp.mean(jax.nn.logsumexp(ranked, axis=1) - ranked[:, 0])
         first = jnp.mean(ranked[:, 0] > jnp.max(ranked[:, 1:], axis=1))
-        return loss, Step(state, {"accuracy": first} | told_of_ratios(log_ratios, log_probs, rows))
+        return loss, Step(state, {"accuracy": first} | ratio_metrics(log_ratios, log_probs, rows))
 
 
 def _log_priors(key: PRNGKeyArray, priors: Array, rows: int) -> Float[Array, "rows candidates"]:
@@ -217,51 +218,59 @@ def _log_priors(key: PRNGKeyArray, priors: Array, rows: int) -> Float[Array, "ro
     return jnp.concatenate([log_priors[place], others], axis=1)
 
 
-def ready(noise: Any, energy: Energy, batch: Array) -> tuple[Any, Any]:
-    """The noise to use, checked against the first batch; and once more where it was fitted to it, else ``None``."""
-    check_scalar(energy, batch)
-    if noise is not None:
-        noise = as_noise(noise, batch.shape[1:])
-        require_support(noise, batch)
-        return noise, None
-    space = point_space(energy, batch)
-    if isinstance(space, Finite):
-        made = fit_independent(batch, space)
-    elif isinstance(space, Interval):
-        made = Uniform(space.low, space.high, space.shape)
-    elif isinstance(space, Real):
-        made = fit_gaussian(batch)
-    else:
-        raise ValueError(f"expected noise for {space}, which has no usual one, got none; give a density on it")
-    require_support(made, batch)
-    return made, made
+def as_nu(nu: Any) -> float:
+    """ν as a static number, refused where it is not finite and positive."""
+    positive("nu", nu)
+    return float(nu)
 
 
-def drawn(key: PRNGKeyArray, noise: Any, count: int, batch: Array) -> tuple[Array, Array]:
-    """Noise points of the batch's type, and their ``log_prob``."""
-    y = noise.sample(key, (count,)).astype(batch.dtype)
-    return y, jax.vmap(noise.log_prob)(y)
+def as_fixed(fixed: Any) -> int | None:
+    """A number of fixed noise points, or none."""
+    return None if fixed is None else whole_number("fixed", fixed, hint="leave it out for fresh noise points")
 
 
-def log_densities(energy: Energy, *points: Array) -> Array:
+def count_noise(nu: float, batch: PyTree) -> int:
+    """Noise points to a batch."""
+    return max(1, round(count_chains(batch) / nu))
+
+
+def refuse_conditions(objective: Objective, energy: Any) -> None:
+    """Refuse a conditional energy where one log Z is learnt, by name."""
+    if isinstance(energy, ConditionalEnergy):
+        raise ValueError(
+            f"expected an energy of one point for {type(objective).__name__}, which learns one log Z, got the "
+            f"conditional energy {type(energy).__name__}, whose log Z(c) depends on c; use RankNCE or ConditionalNCE, "
+            "in which log Z(c) cancels"
+        )
+
+
+def log_densities(energy: Any, *points: PyTree) -> Float[Array, " rows"]:
     """``-E`` of all points in one pass: the same matrix products at a larger batch."""
-    return jax.vmap(lambda x: log_density(energy, x))(jnp.concatenate(points))
+    # an energy may count in whole numbers
+    return -energies(energy, concatenate(*points)).astype(jnp.result_type(float))
 
 
-def told_of_ratios(log_ratios: Array, log_probs: Array, rows: int) -> dict[str, Array]:
+def ratio_metrics(log_ratios: Array, log_probs: Array, rows: int) -> dict[str, Array]:
     """The means of G over data (the first ``rows``) and noise, and the share of data where the noise has no density."""
     outside = jnp.mean(~jnp.isfinite(log_probs[:rows]))
     means = {"log_ratio_data": jnp.mean(log_ratios[:rows]), "log_ratio_noise": jnp.mean(log_ratios[rows:])}
     return means | {"data_outside": outside}
 
 
-def first_log_z(key: PRNGKeyArray, energy: Energy, noise: Any, batch: Array) -> Array:
+def first_log_z(key: PRNGKeyArray, energy: Any, noise: Any, batch: PyTree) -> Array:
     """Where the learnt log Z starts: the truth where it is at hand, else an importance-sampling estimate."""
+    space = space_of(energy)
     if isinstance(energy, HasLogZ):
         log_z = energy.log_z
-    elif isinstance(energy.space, Finite) and energy.space.size <= _STATES:
-        log_z = enumeration.log_z(energy, energy.space)
+    elif is_finite(space) and count_states(space) <= _STATES:
+        log_z = log_z_sums(energy, space)
     else:
-        y, log_probs = drawn(key, noise, _POINTS, batch)
-        log_z = jax.nn.logsumexp(log_densities(energy, y) - log_probs) - math.log(_POINTS)
+        log_z = _mean_over_noise(key, noise, energy, batch)
     return jnp.asarray(log_z, jnp.result_type(float))
+
+
+@compiled
+def _mean_over_noise(key: PRNGKeyArray, noise: Any, energy: Any, batch: PyTree) -> Array:
+    """``log Z`` as the mean of ``exp(-E)/p_noise`` over points of the noise."""
+    y, log_probs = draw_noise(key, noise, _POINTS, batch)
+    return jax.nn.logsumexp(log_densities(energy, y) - log_probs) - math.log(_POINTS)

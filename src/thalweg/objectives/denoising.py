@@ -1,28 +1,43 @@
 r"""Denoising score matching: the score of the data with noise on them, at one level or over a ladder of levels."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, HasSmoothing, Objective, Step, as_model, given, is_concrete, positive, score
+from thalweg.core import (
+    ConditionalEnergy,
+    Energy,
+    HasSmoothing,
+    Objective,
+    Step,
+    check_scalar,
+    given,
+    is_concrete,
+    positive,
+    require_model,
+    score,
+    space_of,
+)
+from thalweg.core.random import materialize, normal
 from thalweg.energies.analytic import GaussianMixture
 from thalweg.energies.compose import smoothed
 from thalweg.noise.schedules import ladder_from_data
-from thalweg.objectives.score import ScoreObjective, half_square
-from thalweg.samplers.noise import made_once, normal
-from thalweg.samplers.run import check_scalar
-from thalweg.spaces import require_gradient
+from thalweg.objectives.batches import check_points, on_real_coordinates, require_array
+from thalweg.objectives.score import AbstractScoreObjective, half_square, match_scores, scores
+from thalweg.spaces import Real, require_gradient
 
 
-class DenoisingScoreMatching(ScoreObjective):
+class DenoisingScoreMatching(AbstractScoreObjective):
     r"""``½‖s_θ(x + σz) + z/σ‖²`` with ``z ~ N(0, I)``: the score of the data's density blurred by σ.
 
     One gradient in x per point, whatever the dimension, and no assumption on the data: the cheapest of the family. It
-    learns ``p * N(0, σ²I)``, not p, and its variance grows as ``d/σ²``. Reference: Vincent (2011), Neural Comp. 23.
+    learns ``p * N(0, σ²I)``, not p, and its variance grows as ``d/σ²``. Where points have a support or are trees, the
+    noise is added to their real coordinates z, and what is learnt is the blurred density of z. Reference: Vincent
+    (2011), Neural Comp. 23.
 
     Args:
         sigma: σ > 0; or several levels ``(L,)``, of which every sample draws one (the model then learns the mixture of
@@ -45,32 +60,32 @@ class DenoisingScoreMatching(ScoreObjective):
         if not callable(self.sigma) and self.sigma.ndim > 1:
             raise ValueError(f"expected one sigma or levels (L,), got the shape {self.sigma.shape}; flatten them")
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, PyTree]:
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
         super().init(key, energy, batch)
         return None, jnp.zeros((), int)
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Array, batch: Array) -> tuple[Array, Step]:
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Array, batch: PyTree) -> tuple[Array, Step]:
         sigma = self.sigma(state) if callable(self.sigma) else self.sigma
-        losses = self._points(key, as_model(energy), batch, sigma)
+        model, z = on_real_coordinates(type(self).__name__, energy, batch)
         metrics = {"sigma": jnp.asarray(sigma, float)} if callable(self.sigma) else {}
-        return jnp.mean(losses), Step(state + 1, metrics)
+        return jnp.mean(denoising_losses(key, model, z, sigma)), Step(state + 1, metrics)
 
-    def points(self, key, model, batch):
-        return self._points(key, model, batch, self.sigma(jnp.zeros((), int)) if callable(self.sigma) else self.sigma)
+    def points(self, key: PRNGKeyArray, model: Any, batch: Float[Array, "rows ..."]) -> Float[Array, " rows"]:
+        return denoising_losses(key, model, batch, self.first_sigma())
 
-    def _points(self, key, model, batch, sigma):
-        noisy, z, sigma = blurred(key, batch, sigma)
-        return jax.vmap(lambda x, target: half_square(model, x, target))(noisy, -z / sigma)
+    def first_sigma(self) -> Array | float:
+        """The noise level, or levels, of the first update."""
+        return self.sigma(jnp.zeros((), int)) if callable(self.sigma) else self.sigma
 
     def truth(self, energy: Any) -> Energy:
         """The data's density blurred; with several levels, the mixture of the blurred ones."""
         energy = require_smoothing(energy)
-        sigma = self.sigma(jnp.zeros((), int)) if callable(self.sigma) else self.sigma
+        sigma = self.first_sigma()
         if jnp.ndim(sigma) == 0:
             return energy.smoothed(sigma)
         if not isinstance(energy, GaussianMixture):
             raise ValueError(f"expected a GaussianMixture for several levels, got {type(energy).__name__}; give one")
-        levels = [energy.smoothed(level) for level in sigma]
+        levels = [energy.smoothed(level) for level in jnp.asarray(sigma)]
         return GaussianMixture(
             jnp.concatenate([level.weights for level in levels]),
             jnp.concatenate([level.means for level in levels]),
@@ -81,16 +96,15 @@ class DenoisingScoreMatching(ScoreObjective):
         return _BlurredExplicit(self, self.truth(energy))
 
 
-class _BlurredExplicit(ScoreObjective):
+class _BlurredExplicit(AbstractScoreObjective):
     """Explicit score matching at blurred points, against the blurred density's own score."""
 
     denoising: DenoisingScoreMatching
     blurred: Energy
 
-    def points(self, key, model, batch):
-        sigma = self.denoising.sigma
-        noisy = blurred(key, batch, sigma(jnp.zeros((), int)) if callable(sigma) else sigma)[0]
-        return jax.vmap(lambda x: half_square(model, x, score(self.blurred, x)))(noisy)
+    def points(self, key: PRNGKeyArray, model: Any, batch: Float[Array, "rows ..."]) -> Float[Array, " rows"]:
+        noisy = add_noise(key, batch, self.denoising.first_sigma())[0]
+        return match_scores(model, noisy, scores(self.blurred, noisy))
 
 
 class NoiseConditionalScoreMatching(Objective):
@@ -116,7 +130,7 @@ class NoiseConditionalScoreMatching(Objective):
     (8,)
     """
 
-    divergence = True
+    minimised_at_truth: ClassVar[bool] = True
     sigmas: Array | None
     shares: Array | None
 
@@ -135,14 +149,23 @@ class NoiseConditionalScoreMatching(Objective):
                 )
         self.sigmas, self.shares = sigmas, shares
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, Array]:
-        require_gradient(type(self).__name__, as_model(energy).space, batch)
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, Array]:
+        name, space = type(self).__name__, space_of(energy)
+        require_model(name, energy)
+        require_gradient(name, space, batch)
+        require_array(name, batch, "use DenoisingScoreMatching, which adds noise to their real coordinates")
+        if space is not None and not isinstance(space, Real):
+            raise ValueError(
+                f"expected points of R^d for {name}, got {space}, whose support noise would leave; "
+                "use DenoisingScoreMatching, which adds noise to real coordinates"
+            )
+        check_points(name, energy, batch)
         sigmas = ladder_from_data(batch) if self.sigmas is None else self.sigmas
         check_scalar(given(energy, sigmas[0]), batch)
         return None, sigmas
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Array, batch: Array) -> tuple[Array, Step]:
-        noisy, z, sigma = blurred(key, batch, state, self.shares)
+        noisy, z, sigma = add_noise(key, batch, state, self.shares)
 
         def point(x, z, sigma):
             level = sigma.reshape(())
@@ -150,7 +173,7 @@ class NoiseConditionalScoreMatching(Objective):
 
         return jnp.mean(jax.vmap(point)(noisy, z, sigma)), Step(state, {})
 
-    def truth(self, energy: Any) -> Energy:
+    def truth(self, energy: Any) -> ConditionalEnergy:
         """The blurred densities, as one energy of ``(x, σ)``."""
         return smoothed(require_smoothing(energy))
 
@@ -161,8 +184,8 @@ class NoiseConditionalScoreMatching(Objective):
 class _ConditionalExplicit(Objective):
     """``mean_i λ(σ_i)·½‖s_θ(x̃, σ_i) - ∇log p_{σ_i}(x̃)‖²`` at blurred points."""
 
-    divergence = True
-    blurred: Energy
+    minimised_at_truth: ClassVar[bool] = True
+    blurred: ConditionalEnergy
     sigmas: Array | None
     shares: Array | None
 
@@ -170,7 +193,7 @@ class _ConditionalExplicit(Objective):
         return NoiseConditionalScoreMatching(self.sigmas).init(key, energy, batch)
 
     def loss(self, key, energy, params, state, batch):
-        noisy, _, sigma = blurred(key, batch, state, self.shares)
+        noisy, _, sigma = add_noise(key, batch, state, self.shares)
 
         def point(x, sigma):
             level = sigma.reshape(())
@@ -179,19 +202,29 @@ class _ConditionalExplicit(Objective):
         return jnp.mean(jax.vmap(point)(noisy, sigma)), Step(state, {})
 
 
-def blurred(key: PRNGKeyArray, batch: Array, sigma: Array, shares: Array | None = None) -> tuple[Array, Array, Array]:
+def denoising_losses(key: PRNGKeyArray, model: Any, batch: Array, sigma: Array | float) -> Float[Array, " rows"]:
+    """``½‖s_θ(x + σz) + z/σ‖²`` of every point."""
+    noisy, z, sigma = add_noise(key, batch, sigma)
+    return match_scores(model, noisy, -z / sigma)
+
+
+def add_noise(
+    key: PRNGKeyArray, batch: Array, sigma: Array | float, shares: Array | None = None
+) -> tuple[Array, Array, Array]:
     """``x + σz``, z, and every row's σ as an array that goes with z; of several levels each row draws one."""
     key_level, key_noise = jax.random.split(key)
-    z = made_once(jnp.asarray(sigma) > 0, lambda: normal(key_noise, batch.shape, batch.dtype))
+    sigma = jnp.asarray(sigma)
+    z = materialize(sigma > 0, lambda: normal(key_noise, batch.shape, batch.dtype))
     shape = (batch.shape[0], *(1,) * (batch.ndim - 1))
-    if jnp.ndim(sigma) == 1:
+    if sigma.ndim == 1:
         logits = jnp.zeros(sigma.shape[0]) if shares is None else jnp.log(shares)
         sigma = sigma[jax.random.categorical(key_level, logits, shape=(batch.shape[0],))].reshape(shape)
-    sigma = jnp.broadcast_to(jnp.asarray(sigma, batch.dtype), shape)
+    sigma = jnp.broadcast_to(sigma.astype(batch.dtype), shape)
     return batch + sigma * z, z, sigma
 
 
 def require_smoothing(energy: Any) -> HasSmoothing:
+    """The energy itself, refused where it has no closed form under noise."""
     if not isinstance(energy, HasSmoothing):
         raise ValueError(
             f"expected an energy with a closed form under noise (Gaussian, GaussianMixture), got "

@@ -6,59 +6,49 @@ Writing ``x' ~ x`` for these, all that is needed is ``log p(x')/p(x) = E(x) - E(
 
 import abc
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import DiscreteObjective, Energy, HasLogits, Step, as_energy, is_concrete
-from thalweg.exact.streaming import log_density
-from thalweg.samplers.run import check_scalar
+from thalweg.core import DiscreteObjective, HasLogits, PerChain, Step, bind_batch, over_chains, space_of
+from thalweg.objectives.batches import check_batch
 from thalweg.spaces import Finite
 
 # the changed points of so many rows are made at once that they hold no more numbers than this
 _NUMBERS = 2**24
 
 
-class SiteObjective(DiscreteObjective):
+class AbstractSiteObjective(DiscreteObjective):
     """A mean over points of a loss that `point` gives from the log ratios of one point."""
 
-    divergence: ClassVar[bool] = True
+    minimised_at_truth: ClassVar[bool] = True
+    conditional: ClassVar[bool] = True
 
     @abc.abstractmethod
     def point(self, log_ratios: Float[Array, "sites others"]) -> Float[Array, ""]:
         """The loss of one point whose `log_ratios` these are."""
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, None]:
-        energy = as_energy(energy)
-        space = _require_finite(type(self).__name__, energy)
-        if batch.shape[1:] != space.shape:
-            raise ValueError(
-                f"expected a batch of shape (rows, {', '.join(map(str, space.shape))}) on {space}, got {batch.shape}; "
-                "the leading axis is the rows"
-            )
-        if is_concrete(batch) and not np.isin(np.asarray(batch), space.levels).all():
-            raise ValueError(
-                f"expected data among the levels {list(space.levels)} of {space}, got others; encode them so"
-            )
-        check_scalar(energy, batch)
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, None]:
+        _require_finite(type(self).__name__, energy)
+        check_batch(self, energy, batch)
         return None, None
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: None, batch: Array) -> tuple[Array, Step]:
-        energy = as_energy(energy)
-        _require_finite(type(self).__name__, energy)
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: None, batch: PyTree) -> tuple[Array, Step]:
+        space = _require_finite(type(self).__name__, energy)
+        model, x = bind_batch(energy, batch)
 
-        def both(x):
-            ratios = log_ratios(energy, x)
+        def both(model, x):
+            ratios = log_ratios(model, space, x)
             return self.point(ratios), -_surprise(jax.lax.stop_gradient(ratios))
 
-        losses, log_likelihoods = _over_rows(both, energy, batch)
+        losses, log_likelihoods = _over_rows(both, model, space, x)
         return jnp.mean(losses), Step(None, {"pseudo_log_likelihood": jnp.mean(log_likelihoods)})
 
 
-class PseudoLikelihood(SiteObjective):
+class PseudoLikelihood(AbstractSiteObjective):
     r"""``-Σ_i log p(x_i | rest)``, with ``p(x_i | rest) = 1 / (1 + Σ_{x' ~ x at i} exp(E(x) - E(x')))``.
 
     Each conditional is normalised over one site, so Z never appears; the estimate is consistent. On bits and spins it
@@ -68,7 +58,7 @@ class PseudoLikelihood(SiteObjective):
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
     >>> key, edges = jax.random.key(0), [(0, 1), (1, 2), (2, 3)]
     >>> truth = tw.energies.Ising(tw.energies.Graph(edges, [0.5, -0.5, 1.0]))
-    >>> data = tw.exact.sample(key, truth, (5000,))
+    >>> data = tw.exact.sample(truth, (5000,), key=key)
     >>> model = tw.energies.Ising(tw.energies.Graph(edges, 0.0))
     >>> run = tw.fit(model, data, tw.objectives.PseudoLikelihood(), optimizer=optax.adam(0.05), steps=200,
     ...              batch_size=500, key=key)
@@ -80,7 +70,7 @@ class PseudoLikelihood(SiteObjective):
         return _surprise(log_ratios)
 
 
-class RatioMatching(SiteObjective):
+class RatioMatching(AbstractSiteObjective):
     r"""``Σ_{x' ~ x} σ(E(x) - E(x'))²``: the ratios ``p(x)/p(x')`` of the model are matched to the data's.
 
     With ``g(u) = 1/(1 + u)`` this is, up to a constant, the mean over the data of ``Σ (g(p/p') - g(p_θ/p_θ'))²``, which
@@ -91,7 +81,7 @@ class RatioMatching(SiteObjective):
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> truth = tw.energies.Ising(tw.energies.Graph([(0, 1), (1, 2)], 0.5))
-    >>> data = tw.exact.sample(jax.random.key(0), truth, (2000,))
+    >>> data = tw.exact.sample(truth, (2000,), key=jax.random.key(0))
     >>> wrong = tw.energies.Ising(tw.energies.Graph([(0, 1), (1, 2)], -0.5))
     >>> objective = tw.objectives.RatioMatching()
     >>> right, other = (objective.loss(jax.random.key(1), energy, None, None, data)[0] for energy in (truth, wrong))
@@ -103,9 +93,8 @@ class RatioMatching(SiteObjective):
         return jnp.sum(jax.nn.sigmoid(log_ratios) ** 2)
 
 
-def log_ratios(energy: Energy, x: Array) -> Float[Array, "sites others"]:
+def log_ratios(energy: Any, space: Finite, x: Array) -> Float[Array, "sites others"]:
     """``E(x) - E(x')`` for every x' that differs from the point ``x`` in one site, its other levels in cyclic order."""
-    space: Finite = energy.space  # pyright: ignore[reportAssignmentType]
     levels, flat = jnp.array(space.levels, x.dtype), x.reshape(-1)
     now = jnp.searchsorted(levels, flat)[:, None]
     others = (now + jnp.arange(1, len(levels))) % len(levels)
@@ -113,11 +102,15 @@ def log_ratios(energy: Energy, x: Array) -> Float[Array, "sites others"]:
         logits = energy.logits(x).reshape(-1, len(levels))
         return jnp.take_along_axis(logits, others, axis=1) - jnp.take_along_axis(logits, now, axis=1)
 
+    def log_density(x):
+        # an energy may count in whole numbers
+        return -jnp.asarray(energy(x), jnp.result_type(float))
+
     def changed(site, level):
-        return log_density(energy, flat.at[site].set(levels[level]).reshape(x.shape))
+        return log_density(flat.at[site].set(levels[level]).reshape(x.shape))
 
     every_level = jax.vmap(changed, in_axes=(None, 0))
-    return jax.vmap(every_level)(jnp.arange(flat.size), others) - log_density(energy, x)
+    return jax.vmap(every_level)(jnp.arange(flat.size), others) - log_density(x)
 
 
 def _surprise(log_ratios: Array) -> Array:
@@ -126,26 +119,34 @@ def _surprise(log_ratios: Array) -> Array:
     return jnp.sum(jax.nn.logsumexp(jnp.concatenate([own, log_ratios], axis=1), axis=1))
 
 
-def _over_rows(function: Any, energy: Energy, batch: Array) -> Any:
-    """``function`` of every row; where the changed points of all rows are too many, of some rows at a time."""
-    space: Finite = energy.space  # pyright: ignore[reportAssignmentType]
+def _over_rows(function: Callable[[Any, Array], Any], energy: Any, space: Finite, x: Array) -> Any:
+    """``function`` of every row and its energy; where the changed points of all rows are too many, of some rows at a
+    time."""
     sites = math.prod(space.shape)
     rows = max(1, _NUMBERS // (sites * sites * (len(space.levels) - 1)))
-    if isinstance(energy, HasLogits) or rows >= batch.shape[0]:
-        return jax.vmap(function)(batch)
+    if isinstance(energy, HasLogits) or rows >= x.shape[0]:
+        return over_chains(function, energy, x)
+    own = energy.parameters if isinstance(energy, PerChain) else None
+
     # recomputing in the backward pass keeps the memory of a gradient at these rows too
-    return jax.lax.map(jax.checkpoint(function), batch, batch_size=rows)
+    @jax.checkpoint
+    def one(entry):
+        point, parameter = entry
+        return function(energy.at(parameter) if isinstance(energy, PerChain) else energy, point)
+
+    return jax.lax.map(one, (x, own), batch_size=rows)
 
 
-def _require_finite(name: str, energy: Energy) -> Finite:
-    if isinstance(energy.space, Finite):
-        return energy.space
-    if energy.space is None:
+def _require_finite(name: str, energy: Any) -> Finite:
+    space = space_of(energy)
+    if isinstance(space, Finite):
+        return space
+    if space is None:
         raise ValueError(
             f"expected an energy on Binary, Spin or Categorical for {name}, got one that does not know its space; "
             "give it one by as_energy(function, space)"
         )
     raise ValueError(
-        f"expected an energy on Binary, Spin or Categorical for {name}, got one on {energy.space}; "
+        f"expected an energy on Binary, Spin or Categorical for {name}, got one on {space}; "
         "use score matching or MaximumLikelihood there"
     )

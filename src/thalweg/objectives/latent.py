@@ -8,15 +8,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Kernel, Objective, Space, Step, as_energy, given
-from thalweg.objectives.through import frozen, summed_up
+from thalweg.core import (
+    ConditionalEnergy,
+    HasPosterior,
+    LatentEnergy,
+    Objective,
+    Space,
+    Step,
+    concatenate,
+    count_chains,
+    freeze,
+    point_like,
+    require_energy,
+    whole_number,
+)
+from thalweg.objectives.batches import check_points
+from thalweg.objectives.chains import reduce_metrics, run_chains
+from thalweg.objectives.latent_chains import LatentChains, Posterior
 from thalweg.samplers.discrete import GibbsWithGradients
 from thalweg.samplers.langevin import Langevin
-from thalweg.samplers.run import advance, told_with_gradients
-from thalweg.samplers.starts import ReplayBuffer, Start, as_start, point_space
-from thalweg.spaces import Continuous, Finite
-
-Posterior = Callable[[PRNGKeyArray, Any, Array], Array]
+from thalweg.samplers.run import check_kernel
+from thalweg.samplers.starts import ReplayBuffer, Start, as_start
+from thalweg.spaces import Finite, is_continuous, point_space
 
 
 class LatentLikelihood(Objective):
@@ -25,30 +38,33 @@ class LatentLikelihood(Objective):
     ``∇ log p_θ(x) = -E_{p_θ(z|x)}[∇E_θ(x, z)] + E_{p_θ(x, z)}[∇E_θ(x, z)]``,
 
     as the loss ``mean E_θ(data, z⁺) - mean E_θ(x⁻, z⁻)`` with ``z⁺ ~ p_θ(z|data)`` and ``(x⁻, z⁻) ~ p_θ(x, z)``. Where
-    there is a closed form for ``p(z|x)``, give it as ``posterior``; otherwise z comes from ``latent_steps`` steps of
-    ``latent_kernel`` on ``z ↦ E(x, z)`` from noise. The negatives start as in `MaximumLikelihood`, get a z by the same
-    means, and then ``steps`` times take turns: a step of ``kernel`` on ``x ↦ E(x, z)``, then z anew from ``posterior``,
-    or a step of ``latent_kernel``. x and z may each be real or discrete. What a start remembers is x alone.
+    there is a closed form for ``p(z|x)`` (`HasPosterior`, or ``posterior``) z is drawn from it; otherwise z comes from
+    ``latent_steps`` steps of ``latent_kernel`` on ``z ↦ E(x, z)`` from noise. The negatives start as in
+    `MaximumLikelihood`, a new x gets a z by the same means, and then ``steps`` times they take turns: a step of
+    ``kernel`` on ``x ↦ E(x, z)``, then z anew from the posterior, or a step of ``latent_kernel``. x and z may each be
+    real or discrete. A start keeps the states of both chains, so that z goes on with its x.
 
     Both phases are as good as z is: with too few ``latent_steps`` the model learns to have z where they end
     (Nijkamp et al. 2020, AAAI). References: Hinton and Sejnowski (1983); Xie et al. (2016), ICML, for chains in both.
-    Metrics: ``energy_gap``, ``energy_data``, ``energy_samples``; what the chains of the negatives' x told, and, under
-    ``latent_``, those that gave every x its first z.
+    Metrics: ``energy_gap``, ``energy_data``, ``energy_samples``; those of the chains of the negatives' x, and, under
+    ``latent_``, of the chains that gave the data their z.
 
     Args:
-        latent: the space of z.
+        latent: the space of z; by default the ``latent_space`` of a `LatentEnergy`. A plain function or module of
+            ``(x, z)`` serves as well where it is given.
         kernel: for x; by default ``Langevin(0.1)`` on continuous spaces and ``GibbsWithGradients()`` on finite ones.
         steps: turns per update.
         start: where x begins; by default ``ReplayBuffer(10_000, 0.05)``.
         posterior: ``posterior(key, energy, x) -> z``, one exact draw of ``p(z|x)`` for one point x; the energy is the
-            one that `fit` trains, whose parameters are those of the moment.
+            one that `fit` trains, whose parameters are those of the moment. By default that of a `HasPosterior`.
         latent_kernel: for z, as ``kernel``.
         latent_steps: steps of it for the z of a new x.
 
     >>> import equinox as eqx, jax, jax.numpy as jnp, optax, thalweg as tw
-    >>> class Factor(tw.core.Energy):  # x = w·z + N(0, 1) with z ~ N(0, 1), so x ~ N(0, w² + 1)
+    >>> class Factor(tw.core.LatentEnergy):  # x = w·z + N(0, 1) with z ~ N(0, 1), so x ~ N(0, w² + 1)
     ...     w: jax.Array
     ...     space: tw.Real = eqx.field(static=True, default=tw.Real(1))
+    ...     latent_space: tw.Real = eqx.field(static=True, default=tw.Real(1))
     ...     def __call__(self, x, z):
     ...         return 0.5 * jnp.sum((x - self.w * z) ** 2) + 0.5 * jnp.sum(z**2)
     >>> def posterior(key, energy, x):
@@ -57,7 +73,7 @@ class LatentLikelihood(Objective):
     >>> key = jax.random.key(0)
     >>> data = jnp.sqrt(5.0) * jax.random.normal(key, (1000, 1))
     >>> objective = tw.objectives.LatentLikelihood(
-    ...     tw.Real(1), tw.samplers.MALA(1.0), start=tw.samplers.persistent(), posterior=posterior
+    ...     kernel=tw.samplers.MALA(1.0), start=tw.samplers.persistent(), posterior=posterior
     ... )
     >>> run = tw.fit(Factor(jnp.ones(())), data, objective, optimizer=optax.adam(0.03), steps=200, batch_size=200,
     ...              key=key)
@@ -65,138 +81,124 @@ class LatentLikelihood(Objective):
     True
     """
 
-    latent: Space = eqx.field(static=True)
-    kernel: Kernel | None
+    latent: Space | None = eqx.field(static=True)
+    kernel: Any
     steps: int = eqx.field(static=True)
     start: Start
     posterior: Posterior | None
-    latent_kernel: Kernel | None
+    latent_kernel: Any
     latent_steps: int = eqx.field(static=True)
 
     def __init__(
         self,
-        latent: Space,
-        kernel: Kernel | None = None,
+        latent: Space | None = None,
+        kernel: Any = None,
         steps: int = 20,
         start: Start | Callable[[], Start] | None = None,
         posterior: Posterior | None = None,
-        latent_kernel: Kernel | None = None,
+        latent_kernel: Any = None,
         latent_steps: int = 20,
     ):
-        if steps < 1 or latent_steps < 1:
-            raise ValueError(f"expected steps and latent_steps >= 1, got {steps} and {latent_steps}; 20 are usual")
+        if latent is not None and not isinstance(latent, Space):
+            raise ValueError(f"expected a space of z such as tw.Real(2), got {latent!r:.60}; give an instance of one")
         if posterior is not None and latent_kernel is not None:
             raise ValueError("expected a posterior or a latent_kernel, got both; a closed form needs no kernel")
-        self.latent, self.kernel, self.steps = latent, kernel, int(steps)
+        if posterior is not None and (isinstance(posterior, type) or not callable(posterior)):
+            raise ValueError(f"expected posterior(key, energy, x) -> z, got {posterior!r:.60}; give a function")
+        for each in (kernel, latent_kernel):
+            if each is not None:
+                check_kernel(each)
+        self.latent, self.kernel, self.steps = latent, kernel, whole_number("steps", steps, hint="20 are usual")
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
-        self.posterior, self.latent_kernel, self.latent_steps = posterior, latent_kernel, int(latent_steps)
+        self.posterior, self.latent_kernel = posterior, latent_kernel
+        self.latent_steps = whole_number("latent_steps", latent_steps, hint="20 are usual")
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, PyTree]:
-        energy = as_energy(energy)
-        space = point_space(energy, batch)
-        x, z = jax.ShapeDtypeStruct(batch.shape[1:], batch.dtype), jax.eval_shape(lambda: self.latent.noise(key, ()))
-        shape = jax.eval_shape(energy, x, z).shape
-        if shape != ():
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
+        require_energy("LatentLikelihood", energy)
+        if isinstance(energy, ConditionalEnergy):
             raise ValueError(
-                f"expected an energy E(x, z) to return a scalar for points of shapes {x.shape} and {z.shape}, got "
-                f"shape {shape}; sum over the coordinates"
+                f"expected an energy of (x, z) for LatentLikelihood, got the conditional energy "
+                f"{type(energy).__name__}; fix its condition by tw.given(energy, c), or write a LatentEnergy"
             )
-        if self.posterior is None:
-            _chosen("latent_kernel", self.latent_kernel, self.latent)
-        else:
-            drawn = jax.eval_shape(lambda x: self._drawn(key, energy, x[None])[0], x)
-            if (drawn.shape, drawn.dtype) != (z.shape, z.dtype):
-                raise ValueError(
-                    f"expected a posterior that returns z of shape {z.shape} and type {z.dtype}, got {drawn.shape} and "
-                    f"{drawn.dtype}; return one point of {self.latent}"
-                )
-        _chosen("kernel", self.kernel, space)
-        return None, self.start.init(key, space, batch)
+        check_points("LatentLikelihood", energy, batch)
+        chains = self._chains(energy, batch)
+        _check_energy(energy, batch, chains.latent)
+        if chains.posterior is not None:
+            _check_posterior(chains, energy, batch)
+        memory = self.start.init(key, chains, energy, batch)
+        # every start begins once without computing anything, so that a kernel refuses a space now
+        eqx.filter_eval_shape(lambda: self.start.begin(key, chains, energy, memory, batch))
+        return None, memory
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: Array) -> tuple[Array, Step]:
-        energy = as_energy(energy)
-        fixed, space, count = frozen(energy), point_space(energy, batch), batch.shape[0]
-        key_start, key_latent, key_turns = jax.random.split(key, 3)
-        x, ticket = self.start.begin(key_start, space, state, batch)
-        # one pass over both halves, here and below: the same matrix products at twice the batch
-        both, told_latent = self._latents(key_latent, fixed, jnp.concatenate([batch, x]))
-        z_data, z = both[:count], both[count:]
-        x, z, told = self._turns(key_turns, fixed, space, x, z)
-        x, z, z_data = frozen((x, z, z_data))
-        energies = jax.vmap(energy)(jnp.concatenate([batch, x]), jnp.concatenate([z_data, z]))
-        positive, negative = jnp.mean(energies[:count]), jnp.mean(energies[count:])
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
+        fixed, count = freeze(energy), count_chains(batch)
+        key_latent, key_chains = jax.random.split(key)
+        chains = self._chains(energy, batch)
+        latents, latent_means = chains.first_latents(key_latent, fixed, batch)
+        ended = run_chains(energy, chains, self.start, state, batch, key=key_chains, steps=self.steps)
+        # one pass over both halves: the same matrix products at twice the batch
+        x, z = concatenate((batch, freeze(latents).x), ended.x)
+        values = jax.vmap(energy)(x, z)
+        positive, negative = jnp.mean(values[:count]), jnp.mean(values[count:])
         gap = {"energy_gap": positive - negative, "energy_data": positive, "energy_samples": negative}
-        latent = {f"latent_{name}": value for name, value in told_latent.items()}
-        return positive - negative, Step(self.start.finish(state, ticket, x), told | latent | gap)
+        latent = {f"latent_{name}": value for name, value in reduce_metrics(freeze(latent_means)).items()}
+        return positive - negative, Step(ended.memory, ended.metrics | latent | gap)
 
-    def _latents(self, key: PRNGKeyArray, energy: Energy, x: Array) -> tuple[Array, dict[str, Array]]:
-        """A z for every x, and what its chain told."""
-        if self.posterior is not None:
-            return self._drawn(key, energy, x), {}
-        key_noise, key_chain = jax.random.split(key)
-        z = self.latent.noise(key_noise, x.shape[:1])
-        return self._moved_latents(key_chain, energy, x, z, self.latent_steps)
-
-    def _drawn(self, key: PRNGKeyArray, energy: Any, x: Array) -> Array:
-        draw: Any = self.posterior
-        return jax.vmap(lambda key, x: draw(key, energy, x))(jax.random.split(key, x.shape[0]), x)
-
-    def _moved_latents(
-        self, key: PRNGKeyArray, energy: Energy, x: Array, z: Array, steps: int
-    ) -> tuple[Array, dict[str, Array]]:
-        kernel = _chosen("latent_kernel", self.latent_kernel, self.latent)
-        return _moved(key, kernel, lambda x: _GivenFirst(energy=energy, x=x, space=self.latent), x, z, steps)
-
-    def _turns(
-        self, key: PRNGKeyArray, energy: Energy, space: Space, x: Array, z: Array
-    ) -> tuple[Array, Array, dict[str, Array]]:
-        """``steps`` turns of x given z and z given x: each leaves ``p(x, z)`` as it is where its kernel does."""
-        kernel = _chosen("kernel", self.kernel, space)
-
-        def turn(pair, key):
-            x, z = pair
-            key_x, key_z = jax.random.split(key)
-            x, told = _moved(key_x, kernel, lambda z: given(energy, z, space), z, x, 1)
-            if self.posterior is None:
-                z, _ = self._moved_latents(key_z, energy, x, z, 1)
-            else:
-                z = self._drawn(key_z, energy, x)
-            return (x, z), told
-
-        (x, z), told = jax.lax.scan(turn, (x, z), jax.random.split(key, self.steps))
-        return x, z, {name: jnp.sum(v) if name == "divergences" else jnp.mean(v) for name, v in told.items()}
+    def _chains(self, energy: Any, batch: PyTree) -> LatentChains:
+        """The kernel that moves x and z in turn."""
+        latent = self.latent
+        if isinstance(energy, LatentEnergy):
+            if latent is not None and latent != energy.latent_space:
+                raise ValueError(
+                    f"expected one space of z, got {latent} for an energy whose latents live on "
+                    f"{energy.latent_space}; leave `latent` out"
+                )
+            latent = energy.latent_space
+        if latent is None:
+            raise ValueError(
+                f"expected a LatentEnergy, or the space of z, got {type(energy).__name__} and none; "
+                "write LatentLikelihood(tw.Real(2))"
+            )
+        posterior = self.posterior
+        if posterior is None and self.latent_kernel is None and isinstance(energy, HasPosterior):
+            posterior = _own_posterior
+        latent_kernel = None if posterior is not None else _as_kernel("latent_kernel", self.latent_kernel, latent)
+        kernel = _as_kernel("kernel", self.kernel, point_space(energy, batch))
+        return LatentChains(kernel, latent_kernel, posterior, latent, self.latent_steps)
 
 
-class _GivenFirst(Energy):
-    """``z ↦ E(x, z)``."""
-
-    energy: Any
-    x: Array
-    space: Space | None = eqx.field(static=True)
-
-    def __call__(self, x: Array) -> Array:
-        return self.energy(self.x, x)
+def _own_posterior(key: PRNGKeyArray, energy: HasPosterior, x: PyTree) -> PyTree:
+    return energy.posterior(x).sample(key)
 
 
-def _moved(
-    key: PRNGKeyArray, kernel: Kernel, conditional: Callable[[Array], Energy], held: Array, x: Array, steps: int
-) -> tuple[Array, dict[str, Array]]:
-    """Every point of ``x`` moved on its own energy, ``conditional`` of its entry of ``held``."""
-
-    def one(key, held, point):
-        energy = conditional(held)
-        # kernels are written for chains of one energy; here each is the only one of its own
-        state, totals = advance(key, kernel, energy, kernel.init(energy, point[None]), steps, told_with_gradients)
-        return state.x[0], totals
-
-    x, totals = jax.vmap(one)(jax.random.split(key, x.shape[0]), held, x)
-    return x, summed_up(totals, steps)
+def _check_energy(energy: Any, batch: PyTree, latent: Space) -> None:
+    """Refuse what is no scalar function of one point and one latent value."""
+    x, z = point_like(batch), point_like(jax.eval_shape(lambda: latent.noise(jax.random.key(0), (1,))))
+    shape = getattr(eqx.filter_eval_shape(energy, x, z), "shape", None)
+    if shape != ():
+        shapes = [jax.tree.map(lambda leaf: leaf.shape, each) for each in (x, z)]
+        raise ValueError(
+            f"expected an energy E(x, z) to return a scalar for points of shapes {shapes[0]} and {shapes[1]}, got "
+            f"shape {shape}; sum over the coordinates"
+        )
 
 
-def _chosen(name: str, kernel: Kernel | None, space: Space) -> Kernel:
+def _check_posterior(chains: LatentChains, energy: Any, batch: PyTree) -> None:
+    """Refuse a posterior whose draws are no points of the space of z."""
+    like = lambda tree: jax.tree.map(lambda leaf: (leaf.shape[1:], str(leaf.dtype)), tree)
+    wanted = like(jax.eval_shape(lambda: chains.latent.noise(jax.random.key(0), (1,))))
+    got = like(eqx.filter_eval_shape(lambda: chains.draw_posterior(jax.random.key(0), energy, batch)))
+    if got != wanted:
+        raise ValueError(
+            f"expected a posterior that returns z of shape and type {wanted}, got {got}; "
+            f"return one point of {chains.latent}"
+        )
+
+
+def _as_kernel(name: str, kernel: Any, space: Space) -> Any:
     if kernel is not None:
         return kernel
-    if isinstance(space, Continuous):
+    if is_continuous(space):
         return Langevin(0.1)
     if isinstance(space, Finite):
         return GibbsWithGradients()

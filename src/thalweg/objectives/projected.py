@@ -9,22 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Objective, ScoreNetwork, positive
-from thalweg.objectives.score import ByParts, ImplicitScoreMatching, dots, scores, squares
-from thalweg.samplers.noise import normal
+from thalweg.core import Objective, energies, is_score, positive, tile, whole_number
+from thalweg.core.random import normal
+from thalweg.objectives.score import AbstractPartialIntegration, ImplicitScoreMatching, dots, scores, squares
 
 _LAWS = ("gaussian", "rademacher", "sphere")
 
 
-class Projected(ByParts):
+class AbstractProjected(AbstractPartialIntegration):
     """Score matching along random directions ``v`` with ``E[vvᵀ] = I``."""
 
-    projections: int = eqx.field(static=True, default=1)
+    projections: int = eqx.field(
+        static=True, default=1, converter=lambda value: whole_number("projections", value, hint="1 is usual")
+    )
     law: str = eqx.field(static=True, default="rademacher")
 
     def __check_init__(self):
-        if self.projections < 1:
-            raise ValueError(f"expected projections >= 1, got {self.projections}; 1 is usual")
         if self.law not in _LAWS:
             raise ValueError(f"expected law {' or '.join(map(repr, _LAWS))}, got {self.law!r}; name one of these")
 
@@ -43,7 +43,7 @@ class Projected(ByParts):
         return ImplicitScoreMatching()
 
 
-class HutchinsonScoreMatching(Projected):
+class HutchinsonScoreMatching(AbstractProjected):
     r"""``½‖s_θ(x)‖² + vᵀ∇s_θ(x)v``: the trace by Hutchinson's estimator, at the cost of one more derivative.
 
     Also known as the variance-reduced form of sliced score matching. References: Hutchinson (1990); Song et al.
@@ -70,7 +70,7 @@ class HutchinsonScoreMatching(Projected):
         return 0.5 * squares(s) + jnp.mean(curvature, axis=0)
 
 
-class SlicedScoreMatching(Projected):
+class SlicedScoreMatching(AbstractProjected):
     r"""``½(vᵀs_θ(x))² + vᵀ∇s_θ(x)v``: the Fisher divergence seen along random directions.
 
     Needs only derivatives along v: of an energy, the first two derivatives of ``t ↦ E(x + tv)``, both forward. Its
@@ -91,12 +91,12 @@ class SlicedScoreMatching(Projected):
 
     def points(self, key, model, batch):
         def along(v):
-            if isinstance(model, ScoreNetwork):
+            if is_score(model):
                 s, change = jax.jvp(lambda x: scores(model, x), (batch,), (v,))
                 return dots(v, s), dots(v, change)
 
             def slope(x):
-                return jax.jvp(jax.vmap(model), (x,), (v,))[1]
+                return jax.jvp(lambda x: energies(model, x), (x,), (v,))[1]
 
             first, second = jax.jvp(slope, (batch,), (v,))
             return -first, -second
@@ -105,7 +105,7 @@ class SlicedScoreMatching(Projected):
         return jnp.mean(0.5 * first**2 + second, axis=0)
 
 
-class FiniteDifferenceScoreMatching(Projected):
+class FiniteDifferenceScoreMatching(AbstractProjected):
     r"""Sliced score matching with central differences along v in place of derivatives in x,
 
     ``½((E₊ - E₋)/2t)² - (E₊ - 2E₀ + E₋)/t²`` with ``E± = E(x ± tv)``, ``t = ε/√d``,
@@ -133,13 +133,14 @@ class FiniteDifferenceScoreMatching(Projected):
         rows, n = batch.shape[0], self.projections
         v = self.directions(key, batch)
         beside = [(batch + side * v).reshape(-1, *batch.shape[1:]) for side in (t, -t)]
-        plus, minus = (jax.vmap(model)(points) for points in beside)
-        if isinstance(model, ScoreNetwork):
+        # of a score network these are its scores
+        plus, minus = (energies(tile(model, n), points) for points in beside)
+        if is_score(model):
             v = v.reshape(plus.shape)
             first, second = dots(v, (plus + minus) / 2), dots(v, plus - minus) / (2 * t)
         else:
             # E₀ has a constant weight, so its gradient is done with, and its memory free, before the others'
-            here = jnp.tile(jax.vmap(model)(batch), n)
+            here = jnp.tile(energies(model, batch), n)
             first, second = (minus - plus) / (2 * t), -((plus - here) + (minus - here)) / t**2
         return jnp.mean((0.5 * first**2 + second).reshape(n, rows), axis=0)
 

@@ -3,10 +3,14 @@ r"""Score matching that integrates by parts: training without log Z, from deriva
 All minimise the Fisher divergence ``D_F = ½E_p‖∇log p - s_θ‖²`` between the data's density and the model, each in a
 form that needs no ``∇log p``. The model is an energy (``s = -∇E``) or a score network. Derivatives along a direction
 are forward derivatives of the score; no Hessian is ever formed. Images need no flattening.
+
+Where points have a support (`Positive`, `Simplex`, …) or are trees, scores are matched in their real coordinates
+``z(x)``: the density of z has no edges, and it is the data's exactly when the density of x is.
 """
 
 import abc
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,10 +18,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Objective, ScoreNetwork, Step, as_model, is_concrete, positive, score
+from thalweg.core import (
+    ConditionalEnergy,
+    Energy,
+    Objective,
+    ScoreNetwork,
+    Step,
+    as_score,
+    bind,
+    is_concrete,
+    over_chains,
+    positive,
+    score,
+    split_batch,
+)
 from thalweg.energies.analytic import Gaussian
-from thalweg.samplers.run import check_scalar
-from thalweg.spaces import require_gradient
+from thalweg.objectives.batches import check_batch, on_real_coordinates
+from thalweg.spaces import coordinates_of, on_reals
 
 # directions taken at once by the exact trace: memory of that many gradients
 _AT_ONCE = 64
@@ -25,30 +42,33 @@ _AT_ONCE = 64
 _TIES, _ROWS = 0.1, 20
 
 
-class ScoreObjective(Objective):
+class AbstractScoreObjective(Objective):
     """A mean over points of a loss that `points` gives, one number a point."""
 
-    divergence = True
+    minimised_at_truth: ClassVar[bool] = True
+    conditional: ClassVar[bool] = True
 
     @abc.abstractmethod
-    def points(self, key: PRNGKeyArray, model: Energy | ScoreNetwork, batch: Array) -> Float[Array, " rows"]:
-        """The loss of every point of a batch."""
+    def points(self, key: PRNGKeyArray, model: Any, batch: Float[Array, "rows ..."]) -> Float[Array, " rows"]:
+        """The loss of every point of a batch; model and points are in real coordinates."""
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, PyTree]:
-        model = as_model(energy)
-        require_gradient(type(self).__name__, model.space, batch)
-        check_scalar(model, batch)
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
+        # first, so that a discrete space is refused for having no gradients
+        coordinates_of(type(self).__name__, energy, split_batch(energy, batch)[0])
+        check_batch(self, energy, batch, scores=True)
         return None, None
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: Array) -> tuple[Array, Step]:
-        return jnp.mean(self.points(key, as_model(energy), batch)), Step(state, {})
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
+        model, z = on_real_coordinates(type(self).__name__, energy, batch)
+        return jnp.mean(self.points(key, model, z)), Step(state, {})
 
 
-class ExplicitScoreMatching(ScoreObjective):
+class ExplicitScoreMatching(AbstractScoreObjective):
     r"""``½‖s_θ(x) - s_data(x)‖²``, where the score of the data is known: the Fisher divergence itself.
 
     Args:
-        truth: the data's score, ``x -> array of x's shape``, or an energy whose score it is.
+        truth: the data's score, ``x -> array of x's shape``, or an energy whose score it is; a `ConditionalEnergy`
+            for data ``(x, c)``.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> data = jax.random.normal(jax.random.key(0), (1000, 2))
@@ -62,27 +82,45 @@ class ExplicitScoreMatching(ScoreObjective):
     data: Any
 
     def __init__(self, truth: Any):
-        if not callable(truth):
-            raise ValueError(f"expected the data's score, a function of one point, got {type(truth).__name__}")
+        if isinstance(truth, type) or not callable(truth):
+            raise ValueError(
+                f"expected the data's score, a function of one point, got {type(truth).__name__}; give one or an energy"
+            )
         self.data = truth
 
-    def data_score(self, x: Array) -> Array:
-        """``∇log p_data`` at one point."""
-        return score(self.data, x) if isinstance(self.data, Energy) else self.data(x)
-
-    def points(self, key, model, batch):
-        return jax.vmap(lambda x: half_square(model, x, self.data_score(x)))(batch)
-
-
-class ByParts(ScoreObjective):
-    """Score matching by partial integration, which holds where the density falls to nothing at its edges."""
-
-    def init(self, key: PRNGKeyArray, energy: Any, batch: Array) -> tuple[None, PyTree]:
-        refuse_edges(type(self).__name__, batch)
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
+        if isinstance(self.data, ConditionalEnergy) and not isinstance(energy, ConditionalEnergy):
+            raise ValueError(
+                f"expected the score of p(x) for an energy of one point, got the conditional energy "
+                f"{type(self.data).__name__}; fix its condition by tw.given(energy, c)"
+            )
         return super().init(key, energy, batch)
 
+    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
+        x, conditions = split_batch(energy, batch)
+        coordinates = coordinates_of(type(self).__name__, energy, x)
+        known = self.data if isinstance(self.data, (Energy, ConditionalEnergy, ScoreNetwork)) else as_score(self.data)
+        if isinstance(known, ConditionalEnergy):
+            known = bind(known, conditions)
+        model, z = on_real_coordinates(type(self).__name__, energy, batch)
+        losses = match_scores(model, z, scores(on_reals(known, coordinates), z))
+        return jnp.mean(losses), Step(state, {})
 
-class ImplicitScoreMatching(ByParts):
+    def points(self, key: PRNGKeyArray, model: Any, batch: Float[Array, "rows ..."]) -> Float[Array, " rows"]:
+        known = self.data if isinstance(self.data, Energy) else as_score(self.data)
+        return match_scores(model, batch, scores(known, batch))
+
+
+class AbstractPartialIntegration(AbstractScoreObjective):
+    """Score matching by partial integration, which holds where the density falls to nothing at its edges."""
+
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
+        super().init(key, energy, batch)
+        refuse_edges(type(self).__name__, energy, batch)
+        return None, None
+
+
+class ImplicitScoreMatching(AbstractPartialIntegration):
     r"""``½‖s_θ(x)‖² + tr ∇s_θ(x)`` with the exact trace.
 
     Equal to `ExplicitScoreMatching` up to a constant of the data. The trace takes one forward derivative per
@@ -105,7 +143,7 @@ class ImplicitScoreMatching(ByParts):
         return ExplicitScoreMatching(energy)
 
 
-class RegularisedScoreMatching(ByParts):
+class RegularisedScoreMatching(AbstractPartialIntegration):
     r"""``½‖s_θ‖² + tr ∇s_θ + λ Σ_i (∂s_i/∂x_i)²``: implicit score matching that punishes sharp curvature.
 
     The last term is what noise of variance 2λ on the data would add, near enough: on a Gaussian with diagonal
@@ -147,17 +185,20 @@ class RegularisedScoreMatching(ByParts):
         return Gaussian(energy.mean, jnp.linalg.inv(precision).reshape(energy.covariance.shape))
 
 
-def refuse_edges(name: str, batch: Array) -> None:
+def refuse_edges(name: str, energy: Any, batch: PyTree) -> None:
     """Refuse data that partial integration does not hold for: whole numbers, or many ties at the smallest or largest
-    value, where the density is cut off (pixels at black or white, counts of zero)."""
-    if not is_concrete(batch):
+    value of a real coordinate, where the density is cut off (pixels at black or white, counts of zero)."""
+    x = split_batch(energy, batch)[0]
+    if not all(map(is_concrete, jax.tree.leaves(x))):
         return
-    values = np.asarray(batch)
+    for leaf in map(np.asarray, jax.tree.leaves(x)):
+        if leaf.size >= _ROWS and np.all(leaf == np.round(leaf)):
+            raise ValueError(
+                f"expected continuous data for {name}, got whole numbers, which have no score; "
+                "use DenoisingScoreMatching"
+            )
+    values = np.asarray(on_real_coordinates(name, energy, batch)[1])
     rows = len(values)
-    if not np.issubdtype(values.dtype, np.floating) or (values.size >= _ROWS and np.all(values == np.round(values))):
-        raise ValueError(
-            f"expected continuous data for {name}, got whole numbers, which have no score; use DenoisingScoreMatching"
-        )
     flat = values.reshape(rows, -1) if rows >= _ROWS else values.reshape(-1, 1)
     if len(flat) < _ROWS:
         return
@@ -169,12 +210,17 @@ def refuse_edges(name: str, batch: Array) -> None:
         )
 
 
-def scores(model: Energy | ScoreNetwork, batch: Array) -> Array:
+def scores(model: Any, batch: Array) -> Array:
     """The score at every point of a batch."""
-    return jax.vmap(lambda x: score(model, x))(batch)
+    return over_chains(score, model, batch)
 
 
-def half_square(model: Energy | ScoreNetwork, x: Array, target: Array) -> Array:
+def match_scores(model: Any, batch: Array, targets: Array) -> Float[Array, " rows"]:
+    """``½‖s_θ(x) - target‖²`` of every point and its target, to be differentiated in θ alone."""
+    return over_chains(half_square, model, batch, targets)
+
+
+def half_square(model: Callable[[Array], Array], x: Array, target: Array) -> Array:
     """``½‖s_θ(x) - target‖²`` at one point, to be differentiated in θ alone.
 
     The gradient in θ is that of ``vᵀs_θ(x)`` with ``v = s_θ(x) - target`` held fixed; of an energy ``vᵀs`` is its
@@ -197,7 +243,7 @@ def squares(a: Array) -> Array:
     return dots(a, a)
 
 
-def _diagonal(model: Energy | ScoreNetwork, batch: Array) -> tuple[Array, Float[Array, "rows d"]]:
+def _diagonal(model: Any, batch: Array) -> tuple[Array, Float[Array, "rows d"]]:
     """``s`` and all ``∂s_i/∂x_i``, one forward derivative per coordinate, some at a time to bound the memory."""
     size = batch[0].size
 

@@ -255,7 +255,13 @@ def coordinate_of(chains: Any, coordinate: Coordinate, finite: bool = True) -> t
 
 
 def _draws(chains: Any) -> np.ndarray:
-    draws = np.asarray(chains.draws if isinstance(chains, Chains) else chains)
+    draws = chains.draws if isinstance(chains, Chains) else chains
+    if isinstance(draws, (dict, tuple)):
+        raise ValueError(
+            f"expected draws in one array, got a {type(draws).__name__} of arrays; give one of them, such as "
+            "chains.draws['x']"
+        )
+    draws = np.asarray(draws)
     if draws.ndim < 2 or draws.shape[0] < 1 or draws.shape[1] < 8:
         raise ValueError(f"expected draws (chains, draws, *event), at least 8 draws, got {draws.shape}; sample more")
     return draws

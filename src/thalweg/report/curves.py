@@ -59,8 +59,8 @@ def training_curves(
         axes = panel(figure, (rows, columns, number), theme, title=title, x="update", y=_words(name))
         axes.plot(updates, values, "o-", color=theme.held_out, markersize=4, linewidth=1.4)
     if still:
-        told = ", ".join(f"{_words(name)} {round(lines[name][1].mean(), 5) + 0.0:g}" for name in still)
-        figure.supxlabel(f"unchanged throughout: {told}", fontsize=8.5, color=theme.muted)
+        constants = ", ".join(f"{_words(name)} {round(lines[name][1].mean(), 5) + 0.0:g}" for name in still)
+        figure.supxlabel(f"unchanged throughout: {constants}", fontsize=8.5, color=theme.muted)
     return figure
 
 

@@ -6,13 +6,15 @@ from thalweg.samplers.chains import Chains
 from thalweg.samplers.checkerboard import Checkerboard
 from thalweg.samplers.direct import inversion, rejection
 from thalweg.samplers.discrete import GibbsWithGradients
+from thalweg.samplers.from_blackjax import from_blackjax
 from thalweg.samplers.gibbs import Gibbs
 from thalweg.samplers.hamiltonian import HMC, MALA
 from thalweg.samplers.langevin import GradientDescent, Langevin, UnderdampedLangevin
-from thalweg.samplers.lift import per_chain
 from thalweg.samplers.metropolis import Independence, MetropolisHastings, Proposal, RandomWalk
 from thalweg.samplers.nuts import NUTS
+from thalweg.samplers.product import PerPart
 from thalweg.samplers.run import advance, sample
+from thalweg.samplers.single_chain import per_chain
 from thalweg.samplers.starts import ReplayBuffer, Start, from_data, from_noise, persistent, uniform_noise
 from thalweg.samplers.tempering import ParallelTempering, tune_ladder
 
@@ -30,6 +32,7 @@ __all__ = [
     "Langevin",
     "MetropolisHastings",
     "ParallelTempering",
+    "PerPart",
     "Proposal",
     "RandomWalk",
     "ReplayBuffer",
@@ -38,6 +41,7 @@ __all__ = [
     "UnderdampedLangevin",
     "WarmedUp",
     "advance",
+    "from_blackjax",
     "from_data",
     "from_noise",
     "inversion",

@@ -1,127 +1,284 @@
-"""Warm-up: step sizes and mass matrices fitted to the target, and a kernel tuned with them."""
+"""Warm-up: step sizes and mass matrices fitted to the target by a whole population, and a kernel tuned with them."""
 
 from typing import Any, NamedTuple
 
-import blackjax
-import blackjax.adaptation.base
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from blackjax.optimizers.dual_averaging import dual_averaging
-from jaxtyping import Array, PRNGKeyArray
+import numpy as np
+from jax import lax
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Kernel, positive
-from thalweg.samplers.hamiltonian import HMC, MALA
-from thalweg.samplers.lift import require_energy
-from thalweg.samplers.metropolis import RandomWalk
-from thalweg.samplers.nuts import NUTS
+from thalweg.core import (
+    HasMassMatrix,
+    Tunable,
+    check_scalar,
+    compiled,
+    count_chains,
+    energies,
+    require_energy,
+    select,
+    space_of,
+    typed_key,
+    whole_number,
+)
+from thalweg.core.random import split
+from thalweg.samplers.run import check_kernel, energy_first
+from thalweg.samplers.states import AbstractEnergyState, AbstractRealState, GradientState
+from thalweg.samplers.windows import (
+    Search,
+    Window,
+    add_step,
+    choose_donors,
+    empty_window,
+    find_healthy,
+    find_settled,
+    fit_covariance,
+    make_schedule,
+    search_from,
+    search_on,
+)
+from thalweg.spaces import as_points, coordinates_of, to_real
 
-# the acceptance rates that are best in high dimension: Roberts and Rosenthal (2001), Beskos et al. (2013)
-_TARGETS: dict[type, float] = {RandomWalk: 0.234, MALA: 0.574, HMC: 0.8, NUTS: 0.8}
+# the first step size is doubled or halved at most this often
+_DOUBLINGS = 60
 
 
-class WarmedUp(NamedTuple):
-    """A tuned kernel, and where the chains stand after the warm-up, ``(chains, *event)``."""
-
+class _KernelAndPoints(NamedTuple):
     kernel: Any
-    x: Array
+    x: PyTree
+
+
+class WarmedUp(_KernelAndPoints):
+    """A tuned kernel, and where the chains are after the warm-up: ``kernel, x = warm_up(...)``.
+
+    ``state`` is theirs too, to go on from with ``tw.sample(energy, kernel, state, …)``; ``moved`` says how often each
+    chain was found stuck and moved to where a healthy one was, ``(chains,)``; ``report`` says so in words.
+    """
+
+    state: Any
+    moved: np.ndarray
+    report: str
+
+    def __new__(cls, kernel: Any, state: Any, moved: np.ndarray, report: str):
+        self = super().__new__(cls, kernel, state.x)
+        self.state, self.moved, self.report = state, moved, report
+        return self
+
+    def __str__(self) -> str:
+        return self.report
 
 
 def warm_up(
-    kernel: Kernel,
     energy: Any,
-    init: Array,
+    kernel: Any,
+    init: Any,
     *,
     key: PRNGKeyArray,
-    steps: int = 1000,
+    steps: int = 400,
     target_acceptance: float | None = None,
     dense: bool = False,
 ) -> WarmedUp:
-    """A kernel with its step size (and, for HMC and NUTS, its mass matrix) fitted to the target.
+    r"""A kernel with its step size and, where it has one, its mass matrix fitted to the target by all chains together.
 
-    HMC and NUTS go through blackjax's window adaptation on every chain; the tuned kernel has the geometric mean of the
-    step sizes and the mean of the inverse mass matrices. MALA and RandomWalk get the step size by dual averaging on the
-    mean acceptance of all chains (Hoffman and Gelman 2014, §3.2). Draws made while adapting are not samples: go on from
-    ``x`` with the tuned kernel.
+    First every chain searches for a step size of its own, by dual averaging of its acceptance, and short windows give
+    the scale of each coordinate, ``√(var z / var ∇E)``. Then one step size serves all, and the covariance of all chains
+    over windows that grow gives the mass matrix. At the end the mass matrix stands and the step size settles. Chains
+    that never moved, or whose energy is far above that of the others, are stuck: they count for nothing, and in the
+    first half of the warm-up they are moved to where a healthy chain is; `WarmedUp` says which. Draws made while
+    adapting are not samples: go on from ``state`` with the tuned kernel.
+    References: Hoffman and Gelman (2014), JMLR 15, §3.2; Carpenter et al. (2017), J. Stat. Softw. 76, for the windows.
 
     Args:
-        kernel: `RandomWalk`, `MALA`, `HMC` or `NUTS`; its own step size is where the search starts.
-        energy: any energy.
-        init: where the chains start, ``(chains, *event)``.
+        energy: any energy; on a space with a support all is fitted in its real coordinates.
+        kernel: any kernel that is `core.Tunable` (RandomWalk, MALA, HMC, NUTS); its own step size is where the search
+            starts.
+        init: where the chains start, ``(chains, *event)`` or a tree of such.
+        key: all randomness.
         steps: of warm-up.
-        target_acceptance: by default 0.234, 0.574, 0.8 and 0.8.
+        target_acceptance: by default the kernel's own.
         dense: fit a dense mass matrix, not a diagonal one.
 
     Returns:
-        `WarmedUp`, ``(kernel, x)``.
+        `WarmedUp`, which unpacks as ``kernel, x``.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Gaussian(jnp.zeros(2), jnp.array([100.0, 0.01]))
     >>> nuts, init = tw.samplers.NUTS(0.1), jnp.zeros((4, 2))
-    >>> kernel, x = tw.samplers.warm_up(nuts, energy, init, key=jax.random.key(0), steps=400)
+    >>> kernel, x = tw.samplers.warm_up(energy, nuts, init, key=jax.random.key(0))
     >>> bool(kernel.mass_matrix[1] / kernel.mass_matrix[0] > 1000)
     True
     """
-    if type(kernel) not in _TARGETS:
-        names = ", ".join(kind.__name__ for kind in _TARGETS)
-        raise ValueError(f"expected a kernel to tune among {names}, got {type(kernel).__name__}; set its step by hand")
-    if steps < 20:
-        raise ValueError(f"expected at least 20 steps of warm-up, got {steps}; 1000 is usual")
-    target = _TARGETS[type(kernel)] if target_acceptance is None else target_acceptance
-    if not 0 < target < 1:
-        raise ValueError(f"expected target_acceptance in (0, 1), got {target}; leave it out for the usual one")
-    model, x = require_energy(type(kernel).__name__, energy), jnp.asarray(init)
-    kernel.init(model, x)  # refuses bad pairings by name before blackjax meets them
-    if isinstance(kernel, (HMC, NUTS)):
-        return _windows(key, kernel, model, x, steps, jnp.asarray(target), dense)
-    return _dual_averaging(key, kernel, model, x, steps, jnp.asarray(target))
+    energy, kernel = energy_first(energy, kernel)
+    check_kernel(kernel)
+    if not isinstance(kernel, Tunable):
+        raise ValueError(
+            f"expected a kernel that says what of it can be tuned (RandomWalk, MALA, HMC, NUTS, or a subclass of "
+            f"tw.core.Tunable), got {type(kernel).__name__}; set its step size by hand"
+        )
+    require_energy(type(kernel).__name__, energy)
+    steps = whole_number("steps of warm-up", steps, 20, "400 is usual")
+    target = kernel.target_acceptance if target_acceptance is None else target_acceptance
+    if not isinstance(target, (int, float)) or not 0 < target < 1:
+        raise ValueError(f"expected target_acceptance in (0, 1), got {target!r}; leave it out for the usual one")
+    if dense and not isinstance(kernel, HasMassMatrix):
+        raise ValueError(
+            f"expected a kernel with a mass matrix for dense=True, got {type(kernel).__name__}; leave dense out"
+        )
+    x = as_points(space_of(energy), init)
+    found = _warm_up(typed_key(key), kernel, energy, x, jnp.asarray(target), steps, bool(dense))
+    tuned, state, moved, healthy = found
+    moved, healthy = np.asarray(moved), np.asarray(healthy)
+    if not np.isfinite(np.asarray(tuned.get_step_size())).all():
+        raise ValueError(
+            f"expected a step size at which {type(kernel).__name__} accepts, got none; start where the energy is finite"
+        )
+    return WarmedUp(tuned, state, moved, _report(moved, healthy, tuned))
 
 
-@eqx.filter_jit
-def _windows(key, kernel, energy, x, steps, target, dense) -> WarmedUp:
-    if isinstance(kernel, HMC):
-        algorithm, extra = blackjax.hmc, {"num_integration_steps": kernel.steps}
-    else:
-        algorithm, extra = blackjax.nuts, {"max_num_doublings": kernel.max_doublings}
-    # blackjax's own annotations ask for plain numbers; arrays are what keeps another target from recompiling
-    build: Any = blackjax.window_adaptation
-    adaptation = build(
-        algorithm,
-        lambda point: -energy(point),
-        is_mass_matrix_diagonal=not dense,
-        initial_step_size=kernel.step_size,
-        target_acceptance_rate=target,
-        adaptation_info_fn=blackjax.adaptation.base.get_filter_adapt_info_fn(),
-        **extra,
+def _report(moved: np.ndarray, healthy: np.ndarray, kernel: Any) -> str:
+    size = np.asarray(kernel.get_step_size())
+    text = f"step size {size:.3g}" if size.ndim == 0 else f"step sizes {size.min():.3g} to {size.max():.3g}"
+    listed = lambda chosen: ", ".join(map(str, np.flatnonzero(chosen)))
+    if moved.any():
+        text += f"; chains {listed(moved)} were stuck and moved to where a healthy chain was"
+    if not healthy.all():
+        text += f"; chains {listed(~healthy)} ended stuck and were left out of the fit: give them another start"
+    return text if moved.any() or not healthy.all() else f"{text}; no chain was stuck"
+
+
+class _Carry(NamedTuple):
+    state: Any
+    own: Search  # (chains,)
+    shared: Search  # ()
+    covariance: Array
+    window: Window
+    healthy: Array
+    moved: Array
+    before: Array  # the mean energy of the last window
+
+
+@compiled
+def _warm_up(key, kernel, energy, x, target, steps, dense):
+    check_scalar(energy, x)
+    key_init, key_first, key_steps = jax.random.split(key, 3)
+    state = kernel.init(key_init, energy, x)
+    fitted = _Fitted(kernel, energy, x, dense)
+    z, chains = fitted.real(state), count_chains(x)
+    first = fitted.first_step_size(key_first, state, target)
+    carry = _Carry(
+        state,
+        search_from(first, 10.0),
+        search_from(jnp.zeros((), z.dtype), 1.0),
+        jnp.eye(z.shape[1], dtype=z.dtype) if dense else jnp.ones(z.shape[1], z.dtype),
+        empty_window(z, dense),
+        jnp.ones(chains, bool),
+        jnp.zeros(chains, int),
+        jnp.full(chains, jnp.inf, z.dtype),
     )
 
-    def one(key, point):
-        (state, parameters), _ = adaptation.run(key, point, num_steps=steps)
-        return state.position, parameters["step_size"], parameters["inverse_mass_matrix"]
+    def end_window(now: _Carry, key, plan) -> _Carry:
+        healthy = find_healthy(now.window)
+        # while chains come down, their drift says nothing of the scales they will find
+        settled = healthy & find_settled(now.window, now.before)
+        count = jnp.where(plan.early, settled, healthy)
+        covariance = fit_covariance(now.window, jnp.where(jnp.any(count), count, healthy), now.covariance, plan.early)
+        covariance = jnp.where(jnp.any(count), covariance, now.covariance)
+        donors, relocate = choose_donors(key, healthy), ~healthy & plan.moves
+        state = select(relocate, jax.tree.map(lambda leaf: leaf[donors], now.state), now.state)
+        own = jnp.where(relocate, now.own.log_mean[donors], now.own.log_mean)
+        # the step size goes on in the new units of the coordinates
+        scales = lambda matrix: jnp.log(jnp.diag(matrix) if dense else matrix)
+        change = 0.5 * jnp.max(scales(covariance) - scales(now.covariance)) if fitted.has_mass else 0.0
+        middle = jnp.sum(jnp.where(healthy, own, 0)) / jnp.sum(healthy)
+        shared = jnp.where(plan.early, middle, now.shared.log_mean)
+        return _Carry(
+            state,
+            search_from(own - change, 2.0),
+            search_from(shared - change, 2.0),
+            covariance,
+            empty_window(z, dense),
+            healthy | relocate,
+            now.moved + relocate,
+            now.window.energy,
+        )
 
-    x, sizes, inverses = jax.vmap(one)(jax.random.split(key, x.shape[0]), x)
-    inverse = jnp.mean(inverses, axis=0)
-    mass = jnp.linalg.inv(inverse) if dense else 1 / inverse
-    tuned = eqx.tree_at(lambda k: (k.step_size, k.mass_matrix), kernel, (jnp.exp(jnp.mean(jnp.log(sizes))), mass))
-    return WarmedUp(tuned, x)
+    def one(now: _Carry, given):
+        key, plan = given
+        key_step, key_move = split(key)
+        state, acceptance = lax.cond(
+            plan.early,
+            lambda: fitted.step_each(key_step, now.state, jnp.exp(now.own.log_step), now.covariance),
+            lambda: fitted.step_all(key_step, now.state, jnp.exp(now.shared.log_step), now.covariance),
+        )
+        own, mean = search_on(now.own, target - acceptance), jnp.sum(acceptance * now.healthy) / jnp.sum(now.healthy)
+        shared = search_on(now.shared, target - mean)
+        pick = lambda new, old: jax.tree.map(lambda a, b: jnp.where(plan.early, a, b), new, old)
+        window = add_step(now.window, fitted.real(now.state), fitted.real(state), *fitted.energy_and_gradient(state))
+        now = _Carry(state, pick(own, now.own), pick(now.shared, shared), *now[3:4], window, *now[5:])
+        return lax.cond(plan.ends, lambda: end_window(now, key_move, plan), lambda: now), None
+
+    plans = jax.tree.map(jnp.asarray, make_schedule(steps))
+    carry, _ = lax.scan(one, carry, (split(key_steps, steps), plans))
+    tuned = fitted.tuned(kernel, jnp.exp(carry.shared.log_mean), carry.covariance)
+    return tuned, carry.state, carry.moved, carry.healthy
 
 
-@eqx.filter_jit
-def _dual_averaging(key, kernel, energy, x, steps, target) -> WarmedUp:
-    where = (lambda k: k.step_size) if isinstance(kernel, MALA) else (lambda k: k.scale)
-    first = where(kernel)
-    size = jnp.exp(jnp.mean(jnp.log(first)))
-    init, update, final = dual_averaging()
+class _Fitted:
+    """The kernel as a function of its step size and covariance, for all chains at one size or each at its own."""
 
-    def with_size(value):
-        # one factor for all coordinates of a scale that has several
-        return eqx.tree_at(where, kernel, first * (value / size))
+    def __init__(self, kernel: Any, energy: Any, x: PyTree, dense: bool):
+        self.kernel, self.energy, self.dense = kernel, energy, dense
+        self.has_mass = isinstance(kernel, HasMassMatrix)
+        self.coordinates = coordinates_of(type(kernel).__name__, energy, x)
+        self.base = kernel.get_step_size()
+        self.middle = jnp.exp(jnp.mean(jnp.log(self.base)))
 
-    def one(carry, key):
-        search, state = carry
-        state, info = with_size(jnp.exp(search.log_x)).step(key, energy, state)
-        return (update(search, target - jnp.mean(info.acceptance)), state), None
+    def tuned(self, kernel: Any, size: Array, covariance: Array) -> Any:
+        if self.has_mass:
+            kernel = kernel.with_mass_matrix(jnp.linalg.inv(covariance) if self.dense else 1 / covariance)
+        # one factor for all coordinates of a size that has several
+        return kernel.with_step_size(self.base * (size / self.middle))
 
-    start = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), init(size))
-    (search, state), _ = jax.lax.scan(one, (start, kernel.init(energy, x)), jax.random.split(key, steps))
-    return WarmedUp(with_size(positive("step size", final(search))), state.x)
+    def step_all(self, key, state, size, covariance):
+        state, info = self.tuned(self.kernel, size, covariance).step(key, self.energy, state)
+        return state, info.acceptance
+
+    def step_each(self, key, state, sizes, covariance):
+        kernel = self.kernel.shortened()
+
+        def one(key, size, own):
+            own = jax.tree.map(lambda leaf: leaf[None], own)
+            own, info = self.tuned(kernel, size, covariance).step(key, self.energy, own)
+            return jax.tree.map(lambda leaf: leaf[0], (own, info.acceptance))
+
+        return jax.vmap(one)(split(key, len(sizes)), sizes, state)
+
+    def first_step_size(self, key, state, target):
+        """Per chain: doubled or halved until the acceptance of a step crosses the target; its log."""
+        chains = count_chains(state.x)
+        covariance = jnp.ones(self.real(state).shape[1])
+        covariance = jnp.diag(covariance) if self.dense else covariance
+        accepts = lambda size: self.step_each(key, state, size, covariance)[1] > target
+        size = jnp.broadcast_to(self.middle, (chains,))
+        up = accepts(size)
+
+        def again(now):
+            size, going, count = now
+            new = jnp.where(going, size * jnp.where(up, 2.0, 0.5), size)
+            return new, going & (accepts(new) == up), count + 1
+
+        going = lambda now: jnp.any(now[1]) & (now[2] < _DOUBLINGS)
+        size, _, _ = lax.while_loop(going, again, (size, jnp.ones(chains, bool), jnp.zeros((), int)))
+        return jnp.log(size)
+
+    def real(self, state) -> Array:
+        """The real coordinates of all chains, ``(chains, d)``."""
+        z = state.position if isinstance(state, AbstractRealState) else to_real(self.coordinates, state.x)
+        return z.reshape(z.shape[0], -1)
+
+    def energy_and_gradient(self, state) -> tuple[Array, Array]:
+        energy = state.energy if isinstance(state, AbstractEnergyState) else energies(self.energy, state.x)
+        z = self.real(state)
+        # a kernel without gradients has no mass matrix to fit either
+        gradient = state.gradient.reshape(z.shape) if isinstance(state, GradientState) else z
+        return energy, gradient

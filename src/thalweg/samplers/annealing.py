@@ -6,19 +6,33 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import ConditionalKernel, Info, Kernel, State, given, is_concrete, positive, score
+from thalweg.core import (
+    ConditionalKernel,
+    Info,
+    PerChain,
+    State,
+    count_chains,
+    given,
+    is_concrete,
+    norm,
+    over_chains,
+    positive,
+    score,
+    whole_number,
+)
+from thalweg.core.random import normal
 from thalweg.energies.compose import tempered
 from thalweg.noise.schedules import annealed_step
-from thalweg.samplers.lift import norm, require_energy
-from thalweg.samplers.noise import normal
-from thalweg.samplers.tempering import carried
-from thalweg.spaces import require_gradient
+from thalweg.samplers.single_chain import init_chains, retarget_chains, step_chains
+from thalweg.samplers.states import AbstractEnergyState, refuse_score
+from thalweg.samplers.tempering import AbstractOverKernel
+from thalweg.spaces import coordinates_of
 
 
 class Counted(State):
-    """Chains that know how many steps they have taken."""
+    """Chains that know how many steps each has taken."""
 
     x: Array
     count: Array
@@ -57,8 +71,7 @@ class AnnealedLangevin(ConditionalKernel):
         ladder = positive("every sigma", sigmas)
         if ladder.ndim != 1 or (is_concrete(ladder) and np.any(np.diff(ladder) >= 0)):
             raise ValueError(f"expected falling noise levels (L,), got {np.asarray(ladder)}; sort them, largest first")
-        if steps < 1:
-            raise ValueError(f"expected steps >= 1 per level, got {steps}; 100 is usual")
+        steps = whole_number("steps per level", steps, hint="100 is usual")
         if epsilon is None:
             if not is_concrete(ladder):
                 raise ValueError(
@@ -75,35 +88,49 @@ class AnnealedLangevin(ConditionalKernel):
     def at_start(self, model: Any) -> Any:
         return given(model, self.sigmas[0])
 
-    def init(self, energy: Any, x: Array) -> Counted:
-        require_gradient("AnnealedLangevin", self.at_start(energy).space, x)
-        return Counted(x, jnp.zeros((), int))
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Counted:
+        if coordinates_of("AnnealedLangevin", self.at_start(energy), x) is not None:
+            raise ValueError(
+                "expected points that are arrays on R^d for AnnealedLangevin, got a space with a support or a tree; "
+                "noise levels are of R^d: map the data there first"
+            )
+        return Counted(x, jnp.zeros(count_chains(x), int))
+
+    def retarget(self, energy: Any, state: Counted) -> Counted:
+        return state
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Counted) -> tuple[Counted, Info]:
         sigma = self.sigmas[jnp.minimum(state.count // self.steps, len(self.sigmas) - 1)]
-        size = self.epsilon * (sigma / self.sigmas[-1]) ** 2
-        uphill = jax.vmap(lambda point: score(given(energy, sigma), point))
+        spread = sigma.reshape(-1, *[1] * (state.x.ndim - 1))
+        size = self.epsilon * (spread / self.sigmas[-1]) ** 2
+        uphill = lambda x: over_chains(score, PerChain(given, energy, sigma), x)
         direction = uphill(state.x)
         x = state.x + 0.5 * size * direction + jnp.sqrt(size) * normal(key, state.x.shape, state.x.dtype)
         if self.denoise:
-            last = state.count == self.length - 1
-            x = jax.lax.cond(last, lambda x: x + sigma**2 * uphill(x), lambda x: x, x)
+            last = (state.count == self.length - 1).reshape(spread.shape)
+            denoised = lambda x: jnp.where(last, x + spread**2 * uphill(x), x)
+            x = jax.lax.cond(jnp.any(last), denoised, lambda x: x, x)
         return Counted(x, state.count + 1), Info(gradient_norm=jax.vmap(norm)(direction))
 
 
 class Cooled(State):
-    """The inner kernel's state, and how many steps it has taken."""
+    """The inner kernel's state, and how many steps each chain has taken, ``(chains,)``."""
 
-    x: Array
     inner: Any
     count: Array
 
+    @property
+    def x(self) -> PyTree:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Where the chains are."""
+        return self.inner.x
 
-class SimulatedAnnealing(Kernel):
+
+class SimulatedAnnealing(AbstractOverKernel):
     r"""Any kernel on ``E/T`` while T falls geometrically from ``hot`` to ``cold`` over ``steps`` steps; then it stays.
 
     An optimiser in the form of a kernel: with a slow enough schedule the chains end at minima of E, the MAP point of
-    the model. Reference: Kirkpatrick, Gelatt and Vecchi (1983), Science 220.
+    the model. All chains cool together, at the pace of the one that has taken the most steps.
+    Reference: Kirkpatrick, Gelatt and Vecchi (1983), Science 220.
 
     Args:
         kernel: the inner kernel, continuous or discrete.
@@ -119,28 +146,37 @@ class SimulatedAnnealing(Kernel):
     [-1.5]
     """
 
-    kernel: Kernel
+    kernel: Any
     hot: Array = eqx.field(converter=lambda value: positive("hot", value), default=10.0)
     cold: Array = eqx.field(converter=lambda value: positive("cold", value), default=0.01)
-    steps: int = eqx.field(static=True, default=1000)
+    steps: int = eqx.field(static=True, converter=lambda value: whole_number("steps", value), default=1000)
+
+    takes_per_chain_energies = True
 
     def __check_init__(self):
+        self._check_inner()
         if is_concrete(self.hot) and is_concrete(self.cold) and not self.cold < self.hot:
             raise ValueError(f"expected cold < hot, got {float(self.cold):g} and {float(self.hot):g}; swap them")
-        if self.steps < 1:
-            raise ValueError(f"expected steps >= 1, got {self.steps}; give the length of the schedule")
 
     def temperature(self, count: Array) -> Array:
         """``T`` at a step: ``hot·(cold/hot)^(count/(steps-1))``."""
         done = jnp.minimum(count / max(self.steps - 1, 1), 1.0)
         return self.hot * (self.cold / self.hot) ** done
 
-    def init(self, energy: Any, x: Array) -> Cooled:
-        model = require_energy("SimulatedAnnealing", energy)
-        return Cooled(x, self.kernel.init(tempered(model, self.hot), x), jnp.zeros((), int))
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Cooled:
+        refuse_score("SimulatedAnnealing", energy)
+        return Cooled(init_chains(self.kernel, key, tempered(energy, self.hot), x), jnp.zeros(count_chains(x), int))  # pyright: ignore[reportCallIssue]
+
+    def retarget(self, energy: Any, state: Cooled) -> Cooled:
+        now = self.temperature(jnp.max(state.count))
+        return Cooled(retarget_chains(self.kernel, tempered(energy, now), state.inner), state.count)  # pyright: ignore[reportCallIssue]
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Cooled) -> tuple[Cooled, Info]:
-        now, then = self.temperature(state.count), self.temperature(state.count + 1)
-        inner, info = self.kernel.step(key, tempered(energy, now), state.inner)
-        inner = carried(self.kernel, tempered(energy, then), inner, now / then)
-        return Cooled(inner.x, inner, state.count + 1), info
+        count = jnp.max(state.count)
+        now, then = self.temperature(count), self.temperature(count + 1)
+        inner, info = step_chains(self.kernel, key, tempered(energy, now), state.inner)
+        if isinstance(inner, AbstractEnergyState) and inner.coordinates is None:
+            inner = inner.scaled(jnp.broadcast_to(now / then, inner.energy.shape))
+        else:
+            inner = retarget_chains(self.kernel, tempered(energy, then), inner)
+        return Cooled(inner, state.count + 1), info  # pyright: ignore[reportCallIssue]

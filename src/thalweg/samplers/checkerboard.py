@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Info, InspectsEnergy, State, is_concrete
-from thalweg.energies.lattice import Grid, Ising
-from thalweg.samplers.lift import require_energy
+from thalweg.core import Info, InspectsEnergy, PerChain, State, is_concrete, require_energy
+from thalweg.energies.couplings import Grid
+from thalweg.energies.lattice import Ising
 
 BITS = 32
 # an output bit of the generator depends on every bit of its start, evenly, after 10 rounds
@@ -107,7 +107,7 @@ class Checkerboard(InspectsEnergy):
     (4, 5, 4096)
     """
 
-    def init(self, energy: Any, x: Array) -> Packed:
+    def init(self, key: PRNGKeyArray, energy: Any, x: Array) -> Packed:
         model = _require_torus(energy)
         if x.ndim != 2 or x.shape[1] != model.coupling.sites:
             raise ValueError(
@@ -129,6 +129,9 @@ class Checkerboard(InspectsEnergy):
         if is_concrete(bias) and np.any(np.asarray(bias) != np.asarray(bias)[0]):
             raise ValueError(_UNEQUAL)
 
+    def retarget(self, energy: Any, state: Packed) -> Packed:
+        return state  # the spins alone, in words
+
     def step(self, key: PRNGKeyArray, energy: Any, state: Packed) -> tuple[Packed, Info]:
         layout = state.layout
         low, high = layout.levels
@@ -148,7 +151,9 @@ class Checkerboard(InspectsEnergy):
 
 
 def _require_torus(energy: Any) -> Ising:
-    model = require_energy("Checkerboard", energy)
+    require_energy("Checkerboard", energy)
+    # chains that differ in temperature or field alone share a lattice
+    model = energy.first() if isinstance(energy, PerChain) else energy
     if not isinstance(model, Ising) or not isinstance(model.coupling, Grid):
         got = type(model.coupling).__name__ if isinstance(model, Ising) else type(model).__name__
         raise ValueError(f"expected an energy Ising(Grid(shape, weight), bias) for Checkerboard, got {got}; use Gibbs")
@@ -158,10 +163,6 @@ def _require_torus(energy: Any) -> Ising:
         raise ValueError(
             f"expected a torus with even sides for Checkerboard, got a {kind} of {grid.shape[0]} × {grid.shape[1]}; "
             "use Gibbs, or make the sides even and periodic=True"
-        )
-    if grid.weight.shape != ():
-        raise ValueError(
-            f"expected one weight for all bonds for Checkerboard, got shape {grid.weight.shape}; use Gibbs on a Graph"
         )
     return model
 

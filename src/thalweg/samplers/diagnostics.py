@@ -1,103 +1,193 @@
-"""What a set of chains tells of itself: mixing, effective sample sizes, Monte Carlo error."""
+"""The summary of a set of chains: have they mixed, and how exact are their means? In numbers and in words."""
 
 import io
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import blackjax.diagnostics
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
+
+from thalweg.samplers.convergence import Convergence, measure_convergence
+
+_LIMIT = 1.01  # of R-hat
+_DRAWS_PER_CHAIN = 100  # effective ones, at least
+_ROWS = 10  # coordinates in a printed table, at most
+_COLUMNS = ("mean", "sd", "mcse", "ess_bulk", "ess_tail", "rhat")
 
 
 class Summary(NamedTuple):
-    """Per coordinate (of the event's shape): mean, deviation, Monte Carlo standard error of the mean, bulk and tail
-    effective sample size, rank-normalised split R-hat; over all: mean acceptance, divergences, and a verdict in words.
+    """What `Chains.summary` returns.
+
+    The first six fields hold a number per coordinate: mean, standard deviation, Monte Carlo standard error of the mean,
+    bulk and tail effective sample size, rank-normalised split R-hat. Each is an array of the event's shape, or, where
+    a point is a tree, a tree of such arrays. Where a coordinate never moved, ``sd`` is zero and what cannot be known
+    is NaN. Over all coordinates: mean acceptance, number of divergent steps, and a verdict in words. ``name`` is what a
+    point is called in print.
     """
 
-    mean: np.ndarray
-    sd: np.ndarray
-    mcse: np.ndarray
-    ess_bulk: np.ndarray
-    ess_tail: np.ndarray
-    rhat: np.ndarray
+    mean: Any
+    sd: Any
+    mcse: Any
+    ess_bulk: Any
+    ess_tail: Any
+    rhat: Any
     acceptance: float | None
     divergences: int | None
     mixed: bool
     verdict: str
+    name: str = "x"
 
     def __str__(self) -> str:
         from rich.console import Console
         from rich.table import Table
 
-        columns = ("mean", "sd", "mcse", "ess_bulk", "ess_tail", "rhat")
-        table = Table("x", *columns)
-        values = np.stack([np.reshape(getattr(self, name), -1) for name in columns], axis=1)
+        columns = {name: _flatten(getattr(self, name)) for name in _COLUMNS}
+        count = len(columns["rhat"])
         # the worst-mixed coordinates are the ones to look at; all of them would flood the screen for images
-        shown = np.sort(np.argsort(-np.nan_to_num(values[:, 5], nan=np.inf), kind="stable")[:10])
-        for row in shown:
-            index = ",".join(map(str, np.unravel_index(row, np.shape(self.mean)))) or "·"
-            table.add_row(index, *(f"{value:.4g}" for value in values[row]))
+        shown = np.sort(np.argsort(-np.nan_to_num(columns["rhat"], nan=np.inf), kind="stable")[:_ROWS])
+        table = Table("", *_COLUMNS)
+        for row, label in zip(shown, _labels(self.mean, shown, self.name), strict=True):
+            # a label may hold square brackets, which rich would read as markup
+            table.add_row(label.replace("[", r"\["), *(_show(name, float(columns[name][row])) for name in _COLUMNS))
         text = io.StringIO()
         console = Console(file=text, width=100)
         console.print(table)
-        if len(values) > len(shown):
-            console.print(f"(the {len(shown)} worst-mixed of {len(values)} coordinates)")
-        console.print(self.verdict, soft_wrap=True)
+        if count > len(shown):
+            console.print(f"(the {len(shown)} worst-mixed of {count} coordinates)")
+        console.print(self.verdict, soft_wrap=True, markup=False)
         return text.getvalue().rstrip()
 
 
-@jax.jit
-def _numbers(draws: Array) -> tuple[Array, ...]:
-    ess = blackjax.diagnostics.effective_sample_size(draws)
-    sd = jnp.std(draws, axis=(0, 1), ddof=1)
-    return (
-        jnp.mean(draws, axis=(0, 1)),
-        sd,
-        sd / jnp.sqrt(ess),
-        blackjax.diagnostics.ess_bulk(draws),
-        blackjax.diagnostics.ess_tail(draws),
-        blackjax.diagnostics.rhat(draws),
-    )
+def summarise(draws: PyTree, stats: dict[str, Array], name: str = "x") -> Summary:
+    """The `Summary` of draws ``(chains, draws, *event)``, or of a tree of them.
 
-
-def summarise(draws: Array, stats: dict[str, Array]) -> Summary:
-    """The `Summary` of draws ``(chains, draws, *event)``.
-
-    R-hat and effective sample sizes after Vehtari et al. (2021), Bayesian Analysis 16(2); chains count as mixed when
-    R-hat is below 1.01 and the bulk effective size is at least 100 per chain, as that paper recommends.
+    R-hat and effective sample sizes after Vehtari et al. (2021), Bayesian Analysis 16(2), with ties; see
+    `measure_convergence`. Chains count as mixed when R-hat is below 1.01 and the bulk effective size is at least 100
+    per chain, as that paper recommends, in every coordinate.
     """
-    chains, count, *event = draws.shape
+    leaves, form = jax.tree.flatten(draws)
+    leaves = [np.asarray(leaf) for leaf in leaves]
+    chains = _check_shapes(leaves)
+    parts = [measure_convergence(leaf.reshape(*leaf.shape[:2], -1)) for leaf in leaves]
+    together = Convergence(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+    trees = {
+        column: jax.tree.unflatten(
+            form,
+            [getattr(part, column).reshape(leaf.shape[2:]) for part, leaf in zip(parts, leaves, strict=True)],
+        )
+        for column in _COLUMNS
+    }
+    acceptance = float(np.mean(stats["acceptance"])) if "acceptance" in stats else None
+    divergences = int(np.sum(stats["divergences"])) if "divergences" in stats else None
+    still = np.flatnonzero(~together.varies)
+    unmoved = _list_some(_labels(trees["mean"], still[:_ROWS], name), len(still))
+    lost = _lost_chains(leaves)
+    mixed, verdict = _assess(together, chains, lost, unmoved)
+    if divergences and not len(lost):
+        steps = "1 step" if divergences == 1 else f"{divergences} steps"
+        verdict = f"{verdict} {steps} diverged: take a smaller step size."
+    return Summary(**trees, acceptance=acceptance, divergences=divergences, mixed=mixed, verdict=verdict, name=name)
+
+
+def _check_shapes(leaves: Sequence[np.ndarray]) -> int:
+    """The number of chains; refused where the draws cannot tell whether chains have mixed."""
+    shapes = sorted({leaf.shape[:2] for leaf in leaves})
+    if len(shapes) != 1 or len(shapes[0]) != 2 or not sum(leaf.size for leaf in leaves):
+        got = ", ".join(str(leaf.shape) for leaf in leaves) or "no arrays"
+        raise ValueError(
+            f"expected draws of shape (chains, draws, *event), the first two equal in all arrays and none empty, "
+            f"got {got}; give what `sample` returns"
+        )
+    chains, count = shapes[0]
     if chains < 2 or count < 4:
         raise ValueError(
             f"expected at least 2 chains of 4 draws to judge mixing, got {chains} of {count}; run more chains or draws"
         )
-    flat = jnp.asarray(draws, float).reshape(chains, count, -1)
-    mean, sd, mcse, bulk, tail, rhat = (np.asarray(value).reshape(event) for value in _numbers(flat))
-    acceptance = float(np.mean(stats["acceptance"])) if "acceptance" in stats else None
-    divergences = int(np.sum(stats["divergences"])) if "divergences" in stats else None
-    mixed, verdict = _verdict(np.asarray(flat), rhat, bulk, chains, divergences)
-    return Summary(mean, sd, mcse, bulk, tail, rhat, acceptance, divergences, mixed, verdict)
+    return chains
 
 
-def _verdict(draws: np.ndarray, rhat, bulk, chains: int, divergences: int | None) -> tuple[bool, str]:
-    lost = int(np.sum(~np.isfinite(draws).all(axis=(1, 2))))
-    if lost:
-        return False, f"{lost} of {chains} chains ran off to non-finite values: take a smaller step size."
-    if np.any(np.ptp(draws, axis=(0, 1)) == 0):
-        return False, "Some coordinate never moved: nothing was accepted, or it is held fixed."
-    diverged = f" {divergences} steps diverged: take a smaller step size." if divergences else ""
-    if not np.max(rhat) < 1.01:
+def _lost_chains(leaves: Sequence[np.ndarray]) -> np.ndarray:
+    """The numbers of the chains with a non-finite draw."""
+    return np.flatnonzero(np.any([~np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim))) for leaf in leaves], axis=0))
+
+
+def _assess(numbers: Convergence, chains: int, lost: np.ndarray, unmoved: str) -> tuple[bool, str]:
+    """Whether all coordinates have mixed, and why."""
+    if len(lost):
+        which = _list_some([str(chain) for chain in lost[:_ROWS]], len(lost))
         return False, (
-            f"The chains have NOT mixed (R-hat up to {np.max(rhat):.3g}, should be below 1.01): they disagree about "
-            f"where the mass is. Run longer, or use a kernel that crosses barriers.{diverged}"
+            f"{len(lost)} of {chains} chains ran off to non-finite values (numbered from 0: {which}): "
+            "take a smaller step size."
         )
-    if np.min(bulk) < 100 * chains:
-        return False, (
-            f"The chains agree (R-hat {np.max(rhat):.3f}) but there are only {np.min(bulk):.0f} effective draws "
-            f"(should be {100 * chains}): run longer.{diverged}"
+    if not numbers.varies.any():
+        return False, "No coordinate ever moved: nothing was accepted, or all are held fixed."
+    worst = float(np.max(numbers.rhat[numbers.varies]))
+    fewest = float(np.min(numbers.ess_bulk[numbers.varies]))
+    rhat, size, enough = _show("rhat", worst), _show("ess_bulk", fewest), _DRAWS_PER_CHAIN * chains
+    mixed = worst < _LIMIT and fewest >= enough
+    if mixed:
+        verdict = f"The chains have mixed (R-hat {rhat}, at least {size} effective draws)."
+    elif worst < _LIMIT:
+        verdict = (
+            f"The chains agree (R-hat {rhat}) but only {size} draws are effective (should be {enough}): run longer."
         )
-    return (
-        True,
-        f"The chains have mixed (R-hat {np.max(rhat):.3f}, at least {np.min(bulk):.0f} effective draws).{diverged}",
-    )
+    else:
+        verdict = (
+            f"The chains have NOT mixed (R-hat up to {rhat}, should be below {_LIMIT}): they disagree about where the "
+            "mass is. Run longer, or use a kernel that crosses barriers."
+        )
+    if unmoved:
+        others = f"In the other coordinates, {verdict[0].lower()}{verdict[1:]}"
+        return False, f"Never moved: {unmoved} (nothing was accepted, or it is held fixed). {others}"
+    return mixed, verdict
+
+
+def _show(column: str, value: float) -> str:
+    """A number as it is printed, on the same side of its limit as it is."""
+    if not math.isfinite(value):
+        return str(value)
+    if column == "rhat" and value < 1000:
+        texts = (f"{value:.{digits}f}" for digits in (3, 4, 6, 9))
+        side = np.sign(value - _LIMIT)
+        return next((text for text in texts if np.sign(float(text) - _LIMIT) == side), str(value))
+    if column.startswith("ess"):
+        return f"{math.floor(value)}"
+    return f"{value:.4g}"
+
+
+def _flatten(tree: PyTree) -> np.ndarray:
+    return np.concatenate([np.reshape(leaf, -1) for leaf in jax.tree.leaves(tree)])
+
+
+def _labels(tree: PyTree, rows: Sequence[int] | np.ndarray, name: str) -> list[str]:
+    """What to call these coordinates of ``_flatten(tree)``: ``x[3]``, ``theta[0,1]``, ``mu``."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    ends = np.cumsum([np.size(leaf) for _, leaf in paths])
+    labels = []
+    for row in rows:
+        place = int(np.searchsorted(ends, row, side="right"))
+        path, leaf = paths[place]
+        within = int(row) - int(ends[place]) + np.size(leaf)
+        index = ",".join(str(number) for number in np.unravel_index(within, np.shape(leaf)))
+        labels.append(name_leaf(path, name) + (f"[{index}]" if index else ""))
+    return labels
+
+
+def name_leaf(path: Sequence[Any], name: str = "x") -> str:
+    """``mu`` or ``outer.mu`` in dictionaries and named tuples, ``x[0]`` in tuples, ``x`` where there is no path."""
+    label = ""
+    for entry in path:
+        word = jax.tree_util.keystr((entry,), simple=True)
+        if isinstance(entry, jax.tree_util.SequenceKey):
+            label = f"{label or name}[{word}]"
+        else:
+            label = f"{label}.{word}" if label else word
+    return label or name
+
+
+def _list_some(words: Sequence[str], count: int) -> str:
+    """The words, and how many more there are."""
+    more = f" and {count - len(words)} more" if count > len(words) else ""
+    return ", ".join(words) + more

@@ -1,6 +1,5 @@
 """Direct samplers: independent exact draws, without a chain."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import as_energy, is_concrete
+from thalweg.core import check_instance, compiled, finite, is_concrete, require_energy, typed_key
+from thalweg.core.random import log_uniform
+from thalweg.exact.key_first import accept_key_first
 
 
-def inversion(key: PRNGKeyArray, quantile: Callable[[Array], Array], shape: tuple[int, ...] = ()) -> Array:
+@accept_key_first
+def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
     """``x = F⁻¹(u)`` with ``u`` uniform on (0, 1): samples of the law whose quantile function is ``F⁻¹``.
 
     Reference: Devroye (1986), Non-Uniform Random Variate Generation, ch. II.
@@ -19,20 +21,22 @@ def inversion(key: PRNGKeyArray, quantile: Callable[[Array], Array], shape: tupl
     Args:
         quantile: the inverse of the cumulative distribution function, elementwise.
         shape: of the samples.
+        key: the randomness.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> x = tw.samplers.inversion(jax.random.key(0), lambda u: -jnp.log1p(-u), (10_000,))  # the exponential law
+    >>> x = tw.samplers.inversion(lambda u: -jnp.log1p(-u), (10_000,), key=jax.random.key(0))  # the exponential law
     >>> bool(abs(x.mean() - 1) < 0.05)
     True
     """
+    if isinstance(quantile, type) or not callable(quantile):
+        raise ValueError(f"expected a quantile function of u in (0, 1), got {quantile!r:.60}; give a callable")
     # the ends of the interval are left out: their quantiles may be infinite
     smallest = float(np.finfo(np.float32).tiny)
-    return quantile(jax.random.uniform(key, shape, minval=smallest, maxval=1.0))
+    return quantile(jax.random.uniform(typed_key(key), shape, minval=smallest, maxval=1.0))  # pyright: ignore[reportReturnType]
 
 
-def rejection(
-    key: PRNGKeyArray, energy: Any, density: Any, log_bound: float | Array, shape: tuple[int, ...] = ()
-) -> Array:
+@accept_key_first
+def rejection(energy: Any, density: Any, log_bound: float | Array, shape: tuple[int, ...] = (), *, key: Any) -> Array:
     r"""Exact samples of ``p ∝ exp(-E)``: propose ``x ~ q``, accept with probability ``exp(-E(x) - log q(x) - log M)``.
 
     Needs ``exp(-E(x)) ≤ M q(x)`` everywhere; a proposal found above the bound is an error, not a sample. The expected
@@ -43,21 +47,36 @@ def rejection(
         density: q, with ``sample(key, shape)`` and ``log_prob(x)``.
         log_bound: ``log M``.
         shape: of the samples, before the event's.
+        key: the randomness.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> wide = tw.energies.Gaussian(jnp.zeros(1), 16.0)
-    >>> x = tw.samplers.rejection(jax.random.key(0), tw.energies.two_bumps(), wide, jnp.log(40.0), (1000,))
+    >>> x = tw.samplers.rejection(tw.energies.two_bumps(), wide, jnp.log(40.0), (1000,), key=jax.random.key(0))
     >>> x.shape
     (1000, 1)
     """
-    energy = as_energy(energy)
+    require_energy("rejection", energy)
+    check_instance("a density q", density, ("sample", "log_prob"), "tw.energies.Gaussian(mean, covariance)")
+    x, highest = _draw(energy, density, finite("log_bound", log_bound), tuple(shape), typed_key(key))
+    if is_concrete(highest) and np.isnan(highest):
+        raise ValueError("expected an energy that is a number wherever q has mass, got NaN; look for 0/0 and log(-1)")
+    if is_concrete(highest) and float(highest) > 1e-5:
+        raise ValueError(
+            f"expected exp(-E(x)) <= M q(x) everywhere, got a point {float(highest):.3g} above the bound in log; "
+            "raise log_bound by at least that much"
+        )
+    return x
+
+
+@compiled
+def _draw(energy: Any, density: Any, log_bound: Array, shape: tuple[int, ...], key: PRNGKeyArray) -> Any:
     count = int(np.prod(shape, dtype=int))
 
     def propose(key):
         key_move, key_accept = jax.random.split(key)
         x = density.sample(key_move, (count,))
         log_accept = -jax.vmap(energy)(x) - jax.vmap(density.log_prob)(x) - log_bound
-        return x, jnp.log(jax.random.uniform(key_accept, (count,))) < log_accept, jnp.max(log_accept)
+        return x, log_uniform(key_accept, (count,)) < log_accept, jnp.max(log_accept)
 
     def again(carry):
         key, x, accepted, highest = carry
@@ -72,9 +91,4 @@ def rejection(
     key_first, key_loop = jax.random.split(key)
     x, accepted, highest = propose(key_first)
     _, x, _, highest = jax.lax.while_loop(unfinished, again, (key_loop, x, accepted, highest))
-    if is_concrete(highest) and float(highest) > 1e-5:
-        raise ValueError(
-            f"expected exp(-E(x)) <= M q(x) everywhere, got a point {float(highest):.3g} above the bound in log; "
-            "raise log_bound by at least that much"
-        )
-    return x.reshape(*shape, *x.shape[1:])
+    return x.reshape(*shape, *x.shape[1:]), highest

@@ -2,17 +2,29 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import HasTransitionMatrix, Info
-from thalweg.samplers.lift import GradientState, LiftedKernel, require_energy
-from thalweg.spaces import Binary, Categorical, Space, Spin
+from thalweg.core import (
+    HasTransitionMatrix,
+    Info,
+    PerChain,
+    Space,
+    compiled,
+    count_chains,
+    over_chains,
+    require_energy,
+    select,
+    space_of,
+)
+from thalweg.core.random import log_uniform, split
+from thalweg.exact.enumeration import MOST_STATES_SQUARED, finite
+from thalweg.samplers.states import GradientState, refuse_score
+from thalweg.spaces import Binary, Categorical, Product, Spin
 
 
-class GibbsWithGradients(LiftedKernel, HasTransitionMatrix):
+class GibbsWithGradients(HasTransitionMatrix):
     r"""Propose to change one site, chosen with probability ``∝ exp(d(x)/2)`` where ``d`` is the first-order estimate of
     the change in ``-E``; accept with the exact Metropolis-Hastings ratio.
 
@@ -29,87 +41,105 @@ class GibbsWithGradients(LiftedKernel, HasTransitionMatrix):
     True
     """
 
-    def init_one(self, energy: Any, x: Array) -> GradientState:
-        model = require_energy("GibbsWithGradients", energy)
-        if not isinstance(model.space, (Binary, Spin, Categorical)):
+    takes_per_chain_energies = True
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> GradientState:
+        refuse_score("GibbsWithGradients", energy)
+        require_energy("GibbsWithGradients", energy)
+        space = _space(energy)
+        if isinstance(space, Product):
             raise ValueError(
-                f"expected a Binary, Spin or Categorical space for GibbsWithGradients, got {model.space}; "
+                "expected Binary, Spin or Categorical for GibbsWithGradients, got a product of spaces; "
+                "give each part a kernel of its own: tw.samplers.PerPart"
+            )
+        if not isinstance(space, (Binary, Spin, Categorical)):
+            raise ValueError(
+                f"expected a Binary, Spin or Categorical space for GibbsWithGradients, got {space}; "
                 "use Langevin or HMC on continuous spaces, and give as_energy(function, space) for a plain function"
             )
-        return _at(model, model.space, x)
+        return _at(energy, space, x.astype(space.dtype))
 
-    def step_one(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        key_move, key_accept = jax.random.split(key)
-        move = jax.random.categorical(key_move, _log_proposal(energy.space, state))
-        new, log_accept = self._propose(energy, state, move)
-        accept = jnp.log(jax.random.uniform(key_accept)) < log_accept
-        kept = jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, state)
+    def retarget(self, energy: Any, state: GradientState) -> GradientState:
+        return _at(energy, _space(energy), state.x)
+
+    def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
+        space, chains = _space(energy), count_chains(state.x)
+        key_move, key_accept = split(key)
+        log_q = _log_proposals(space, state)
+        # Gumbel's numbers: the largest of log q + noise falls on a move with probability q
+        move = jnp.argmax(log_q - jnp.log(-log_uniform(key_move, log_q.shape)), axis=-1)
+        new, log_accept = _propose(energy, space, state, log_q, move)
+        accept = log_uniform(key_accept, (chains,)) < log_accept
         info = Info(acceptance=jnp.exp(jnp.minimum(log_accept, 0)), divergent=~jnp.isfinite(new.energy))
-        return kept, info
-
-    def _propose(self, energy: Any, state: GradientState, move: Array) -> tuple[GradientState, Array]:
-        """The state after ``move``, and the log of the accept ratio; a non-finite energy is never accepted."""
-        space = energy.space
-        new = _at(energy, space, _apply(space, state.x, move))
-        undo = move
-        if isinstance(space, Categorical):
-            site = move // space.k
-            undo = site * space.k + state.x.reshape(-1)[site]
-        log_ratio = _log_proposal(space, new)[undo] - _log_proposal(space, state)[move]
-        log_accept = state.energy - new.energy + log_ratio
-        return new, jnp.where(jnp.isfinite(new.energy), log_accept, -jnp.inf)
+        return select(accept, new, state), info
 
     def transition_matrix(self, energy: Any) -> Array:
-        return _matrix(self, energy)
+        space = space_of(energy)
+        if not isinstance(space, (Binary, Spin, Categorical)):
+            raise ValueError(
+                f"expected a Binary, Spin or Categorical space for a transition matrix, got {space}; use one"
+            )
+        return _matrix(energy, finite(space, MOST_STATES_SQUARED, "a transition matrix"))
+
+
+def _space(energy: Any) -> Any:
+    """The space of all chains; an energy that differs from chain to chain may say it only when bound to one."""
+    space = space_of(energy)
+    return space_of(energy.first()) if space is None and isinstance(energy, PerChain) else space
 
 
 def _at(energy: Any, space: Space, x: Array) -> GradientState:
-    point = jax.nn.one_hot(x, space.k) if isinstance(space, Categorical) else x.astype(float)
-    value, gradient = jax.value_and_grad(energy)(point)
-    return GradientState(x, value, gradient)
+    def one(energy, point):
+        return jax.value_and_grad(energy)(point)
+
+    points = jax.nn.one_hot(x, space.k) if isinstance(space, Categorical) else x.astype(float)
+    return GradientState(x, *over_chains(one, energy, points))
 
 
-def _log_proposal(space: Space, state: GradientState) -> Array:
-    """The log-probability of every move: a site to flip, or ``k·site + label`` to set."""
+def _propose(energy: Any, space: Space, state: GradientState, log_q: Array, move: Array) -> tuple[GradientState, Array]:
+    """The chains after one ``move`` each, and the logs of the accept ratios; a non-finite energy is never accepted."""
+    x, chains = state.x.reshape(len(move), -1), jnp.arange(len(move))
+    undo = move
+    if isinstance(space, Categorical):
+        site, label = move // space.k, move % space.k
+        undo = site * space.k + x[chains, site]
+        moved = x.at[chains, site].set(label.astype(x.dtype))
+    else:
+        moved = x.at[chains, move].set(_flipped(space, x)[chains, move])
+    new = _at(energy, space, moved.reshape(state.x.shape))
+    log_ratio = _log_proposals(space, new)[chains, undo] - log_q[chains, move]
+    log_accept = state.energy - new.energy + log_ratio
+    return new, jnp.where(jnp.isfinite(new.energy), log_accept, -jnp.inf)
+
+
+def _log_proposals(space: Space, state: GradientState) -> Array:
+    """The log-probability of every chain's every move: a site to flip, or ``k·site + label`` to set."""
     if isinstance(space, Categorical):
         now = jnp.take_along_axis(state.gradient, state.x[..., None], axis=-1)
         here = jax.nn.one_hot(state.x, space.k, dtype=bool)
         change = jnp.where(here, -jnp.inf, now - state.gradient)
     else:
         change = (state.x - _flipped(space, state.x)) * state.gradient
-    return jax.nn.log_softmax(change.reshape(-1) / 2)
-
-
-def _apply(space: Space, x: Array, move: Array) -> Array:
-    flat = x.reshape(-1)
-    if isinstance(space, Categorical):
-        flat = flat.at[move // space.k].set((move % space.k).astype(x.dtype))
-    else:
-        flat = flat.at[move].set(_flipped(space, flat)[move])
-    return flat.reshape(x.shape)
+    return jax.nn.log_softmax(change.reshape(count_chains(state.x), -1) / 2)
 
 
 def _flipped(space: Space, x: Array) -> Array:
     return 1 - x if isinstance(space, Binary) else -x
 
 
-@eqx.filter_jit
-def _matrix(kernel: GibbsWithGradients, energy: Any) -> Array:
-    space = energy.space
+@compiled
+def _matrix(energy: Any, space: Any) -> Array:
     states = space.states(0, space.size)
 
     def row(x):
-        state = _at(energy, space, x)
-        log_q = _log_proposal(space, state)
-
-        def one(move):
-            new, log_accept = kernel._propose(energy, state, move)
-            # setting a label to itself is never proposed; its ratio is not a number, its probability zero
-            chance = jnp.where(log_q[move] == -jnp.inf, 0.0, jnp.exp(log_q[move] + jnp.minimum(log_accept, 0)))
-            return space.index(new.x), chance
-
-        targets, chances = jax.vmap(one)(jnp.arange(len(log_q)))
-        out = jnp.zeros(space.size).at[targets].add(chances)
+        start = _at(energy, space, x[None])
+        log_q = _log_proposals(space, start)[0]
+        moves = jnp.arange(len(log_q))
+        here, log_qs = jax.tree.map(lambda leaf: jnp.repeat(leaf, len(moves), axis=0), (start, log_q[None]))
+        new, log_accept = _propose(energy, space, here, log_qs, moves)
+        # setting a label to itself is never proposed; its ratio is not a number, its probability zero
+        chances = jnp.where(log_q == -jnp.inf, 0.0, jnp.exp(log_q + jnp.minimum(log_accept, 0)))
+        out = jnp.zeros(space.size).at[jax.vmap(space.index)(new.x)].add(chances)
         return out.at[space.index(x)].add(1 - jnp.sum(chances))
 
     return jax.lax.map(row, states)

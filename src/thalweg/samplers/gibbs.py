@@ -5,11 +5,25 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import HasConditionals, HasLogits, HasTransitionMatrix, Info
-from thalweg.samplers.langevin import Position
-from thalweg.samplers.lift import require_energy
+from thalweg.core import (
+    HasConditionals,
+    HasLogits,
+    HasTransitionMatrix,
+    Info,
+    PerChain,
+    compiled,
+    count_chains,
+    over_chains,
+    require_energy,
+    space_of,
+)
+from thalweg.core.random import split
+from thalweg.exact.enumeration import MOST_STATES_SQUARED, finite, gibbs_matrix
+from thalweg.samplers.states import Position, refuse_score
+from thalweg.spaces import Product
 
 
 class Gibbs(HasTransitionMatrix):
@@ -31,39 +45,51 @@ class Gibbs(HasTransitionMatrix):
 
     scan: str = eqx.field(static=True, default="systematic")
 
+    takes_per_chain_energies = True
+
     def __check_init__(self):
         if self.scan not in ("systematic", "random"):
             raise ValueError(f"expected scan to be 'systematic' or 'random', got {self.scan!r}; choose one")
 
-    def init(self, energy: Any, x: Array) -> Position:
-        model = require_energy("Gibbs", energy)
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Position:
+        refuse_score("Gibbs", energy)
+        require_energy("Gibbs", energy)
+        model = energy.first() if isinstance(energy, PerChain) else energy
+        if isinstance(x, (tuple, list, dict)) or isinstance(getattr(model, "space", None), Product):
+            raise ValueError(
+                "expected points that are one array for Gibbs, got points of several parts; "
+                "give each part a kernel of its own: tw.samplers.PerPart"
+            )
         if not isinstance(model, HasConditionals):
             raise ValueError(
                 f"expected an energy with conditionals for Gibbs, got {type(model).__name__}, which has none; use "
                 "GibbsWithGradients on discrete spaces, or write `blocks`, `resample` and `scaled` (HasConditionals)"
             )
-        return Position(x)
+        return Position(x)  # pyright: ignore[reportCallIssue]
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
-        blocks, chains = energy.blocks, state.x.shape[0]
+        x = state.x
+        if isinstance(energy, PerChain):
+            one = lambda energy, key, point: self._sweep(key, energy, point[None])[0]
+            x = over_chains(one, energy, split(key, count_chains(x)), x)
+        else:
+            x = self._sweep(key, energy, x)
+        return Position(x), Info()  # pyright: ignore[reportCallIssue]
+
+    def _sweep(self, key: PRNGKeyArray, energy: Any, x: Array) -> Array:
+        if self.scan == "systematic":
+            return energy.sweep(key, x)
+        blocks = jnp.asarray(energy.blocks)
         key_blocks, key_draws = jax.random.split(key)
-        order = jnp.broadcast_to(jnp.arange(len(blocks))[:, None], (len(blocks), chains))
-        if self.scan == "random":
-            order = jax.random.randint(key_blocks, order.shape, 0, len(blocks))
-
-        def one(x, now):
-            key, chosen = now
-            return jax.vmap(energy.resample)(jax.random.split(key, chains), x, blocks[chosen]), None
-
-        x, _ = jax.lax.scan(one, state.x, (jax.random.split(key_draws, len(blocks)), order))
-        return Position(x), Info()
+        order = jax.random.randint(key_blocks, (len(blocks), len(x)), 0, len(blocks))
+        one = lambda x, now: (energy.resample(now[0], x, blocks[now[1]]), None)
+        return jax.lax.scan(one, x, (split(key_draws, len(blocks)), order))[0]
 
     def transition_matrix(self, energy: Any) -> Array:
-        if not isinstance(energy, HasLogits):
-            raise ValueError(
-                f"expected an energy on a finite space with logits, got {type(energy).__name__}; use Ising or Potts"
-            )
-        matrices = [_block_matrix(energy, block) for block in energy.blocks]
+        finite(space_of(energy), MOST_STATES_SQUARED, "a transition matrix")  # pyright: ignore[reportArgumentType]
+        # without logits the conditionals are those of the energy, which `resample` promises to draw from
+        matrix_of = _block_matrix if isinstance(energy, HasLogits) else gibbs_matrix
+        matrices = [matrix_of(energy, jnp.asarray(block)) for block in np.asarray(energy.blocks)]
         if self.scan == "random":
             return jnp.linalg.matrix_power(sum(matrices[1:], matrices[0]) / len(matrices), len(matrices))
         whole = matrices[0]
@@ -72,7 +98,7 @@ class Gibbs(HasTransitionMatrix):
         return whole
 
 
-@eqx.filter_jit
+@compiled
 def _block_matrix(energy: Any, block: Array) -> Array:
     """``T[i, j] = Π_{k in block} p(x_k = x'_k | rest of x) · Π_{k not in block} [x_k = x'_k]``."""
     states = energy.space.states(0, energy.space.size)

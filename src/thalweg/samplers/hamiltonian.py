@@ -1,6 +1,6 @@
 """Hamiltonian Monte Carlo and MALA, its shortest form, written for a whole population.
 
-The energy is looked at once a trajectory and not at every inner step, and one key serves all chains: together that
+The energy is evaluated once a trajectory and not at every inner step, and one key serves all chains: together that
 halves the time of a large population.
 """
 
@@ -10,11 +10,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Info, Kernel, is_concrete, positive
-from thalweg.samplers.lift import GradientState, chosen, gradient_state, norm
-from thalweg.samplers.noise import log_uniform, made_once, normal, split
+from thalweg.core import (
+    HasMassMatrix,
+    Info,
+    Tunable,
+    is_concrete,
+    norm,
+    over_chains,
+    positive,
+    real,
+    select,
+    whole_number,
+)
+from thalweg.core.random import log_uniform, materialize, normal, split
+from thalweg.samplers.states import GradientState, gradient_state, refuse_score
+from thalweg.spaces import coordinates_of, on_reals, to_real
 
 # a trajectory that loses more energy than this has left the path it should follow
 DIVERGED = 1000.0
@@ -22,7 +34,7 @@ DIVERGED = 1000.0
 
 def mass_matrix(value: float | Array) -> Array:
     """A scalar, diagonal or dense mass matrix, refused where it is not positive definite."""
-    mass = jnp.asarray(value, dtype=jnp.result_type(float))
+    mass = real("mass_matrix", value)
     if mass.ndim > 2 or (mass.ndim == 2 and mass.shape[0] != mass.shape[1]):
         raise ValueError(f"expected a mass matrix: a scalar, (d,) or (d, d), got shape {mass.shape}; give one of these")
     if is_concrete(mass):
@@ -35,26 +47,36 @@ def mass_matrix(value: float | Array) -> Array:
     return mass
 
 
-def as_inverse(mass: Array, x: Array) -> Array:
-    """The inverse mass matrix: a vector or a matrix over the flattened point."""
-    if mass.ndim and mass.shape[0] != x.size:
+def as_inverse(mass: Array, position: Array) -> Array:
+    """The inverse mass matrix: a vector or a matrix over the flattened real coordinates of one chain."""
+    size = position[0].size
+    if mass.ndim and mass.shape[0] != size:
         raise ValueError(
-            f"expected a mass matrix for {x.size} coordinates, got shape {mass.shape}; match the point's size"
+            f"expected a mass matrix for {size} coordinates, got shape {mass.shape}; match the point's size"
         )
-    return jnp.linalg.inv(mass) if mass.ndim == 2 else jnp.broadcast_to(1 / mass, (x.size,))
+    return jnp.linalg.inv(mass) if mass.ndim == 2 else jnp.broadcast_to(1 / mass, (size,))
 
 
-class HMC(Kernel):
+def begin_with_gradient(name: str, energy: Any, x: PyTree) -> GradientState:
+    """The state of chains at ``x`` for an adjusted kernel of the given name."""
+    refuse_score(name, energy)
+    coordinates = coordinates_of(name, energy, x)
+    return gradient_state(energy, to_real(coordinates, x), coordinates)
+
+
+class HMC(HasMassMatrix):
     r"""Hamiltonian Monte Carlo: momentum ``v ~ N(0, M)``, ``steps`` leapfrog steps of size ε on
     ``H(x, v) = E(x) + ½ vᵀM⁻¹v``, then accept with probability ``min(1, exp(H(x, v) - H(x', v')))``.
 
-    Exactly invariant. A trajectory that loses more than 1000 in energy, or meets a non-finite one, is rejected and
-    counted as a divergence. ``steps`` gradient evaluations per draw. Reference: Neal (2011), Handbook of MCMC, ch. 5.
+    Exactly invariant; on a space with a support it moves in real coordinates. A trajectory that loses more than 1000
+    in energy, or meets a non-finite one, is rejected and counted as a divergence. ``steps`` gradient evaluations per
+    draw. Reference: Neal (2011), Handbook of MCMC, ch. 5.
 
     Args:
         step_size: ε > 0.
         steps: leapfrog steps per draw.
-        mass_matrix: M as a scalar, a diagonal ``(d,)`` or a dense ``(d, d)`` matrix over the flattened point.
+        mass_matrix: M as a scalar, a diagonal ``(d,)`` or a dense ``(d, d)`` matrix over the flattened point (over its
+            real coordinates, where the space has a support).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.HMC(0.3, steps=8)
@@ -67,11 +89,26 @@ class HMC(Kernel):
     steps: Array = eqx.field(converter=lambda value: _whole("steps", value), default=10)
     mass_matrix: Array = eqx.field(converter=mass_matrix, default=1.0)
 
-    def init(self, energy: Any, x: Array) -> GradientState:
-        return jax.vmap(lambda point: gradient_state("HMC", energy, point))(x)
+    takes_per_chain_energies = True
+    target_acceptance = 0.8
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> GradientState:
+        return begin_with_gradient("HMC", energy, x)
+
+    def retarget(self, energy: Any, state: GradientState) -> GradientState:
+        return gradient_state(energy, state.position, state.coordinates)
+
+    def get_step_size(self) -> Array:
+        return self.step_size
+
+    def with_step_size(self, step_size: Array) -> "HMC":
+        return eqx.tree_at(lambda kernel: kernel.step_size, self, step_size)
+
+    def with_mass_matrix(self, mass_matrix: Array) -> "HMC":
+        return eqx.tree_at(lambda kernel: kernel.mass_matrix, self, mass_matrix)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        inverse = as_inverse(self.mass_matrix, state.x[0])
+        inverse = as_inverse(self.mass_matrix, state.position)
         return hamiltonian_step(key, energy, state, self.step_size, inverse, self.steps)
 
 
@@ -83,24 +120,24 @@ def hamiltonian_step(
     Momenta and accept steps are drawn in one block: a key per chain would cost more than the leapfrog itself.
     """
     key_momentum, key_accept = split(key)
-    momenta = draw_momenta(key_momentum, state.x, inverse_mass, step_size)
+    momenta = draw_momenta(key_momentum, state.position, inverse_mass, step_size)
     before = kinetic(inverse_mass, momenta)
 
-    def trajectory(state, momentum):
+    def trajectory(energy, state, momentum):
         return leapfrog(energy, state, momentum, step_size, inverse_mass, steps)
 
-    new, after = jax.vmap(trajectory)(state, momenta)
+    new, after = over_chains(trajectory, on_reals(energy, state.coordinates), state, momenta)
     gained = state.energy + before - new.energy - kinetic(inverse_mass, after)
     log_accept = jnp.where(jnp.isnan(gained), -jnp.inf, gained)
     accept = log_uniform(key_accept, log_accept.shape) < log_accept
     acceptance = jnp.exp(jnp.minimum(log_accept, 0))
-    return chosen(accept, new, state), Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -DIVERGED)
+    return select(accept, new, state), Info(acceptance, jax.vmap(norm)(state.gradient), log_accept < -DIVERGED)
 
 
 def draw_momenta(key: PRNGKeyArray, x: Array, inverse_mass: Array, step_size: Array) -> Array:
     """``v ~ N(0, M)`` for every chain, ``(chains, d)``."""
     shape = (x.shape[0], x[0].size)
-    noise = made_once(step_size > 0, lambda: normal(key, shape, x.dtype))
+    noise = materialize(step_size > 0, lambda: normal(key, shape, x.dtype))
     if inverse_mass.ndim == 2:
         return noise @ jnp.linalg.cholesky(jnp.linalg.inv(inverse_mass)).T
     return noise / jnp.sqrt(inverse_mass)
@@ -122,7 +159,7 @@ def leapfrog(
     """``steps`` times ``v ← v - (ε/2)∇E(x)``, ``x ← x + εM⁻¹v``, ``v ← v - (ε/2)∇E(x)`` of one chain; v is flat.
 
     Reversible: from the end, with the momentum turned round, it leads back to the start. The second half of a kick is
-    taken together with the first half of the next, and the energy is looked at once, at the end.
+    taken together with the first half of the next, and the energy is evaluated once, at the end.
     """
 
     def drift(x, v):
@@ -133,14 +170,14 @@ def leapfrog(
         return x, now[1] - step_size * jax.grad(energy)(x).reshape(-1)
 
     kicked = momentum - 0.5 * step_size * state.gradient.reshape(-1)
-    x, v = jax.lax.fori_loop(0, steps - 1, inner, (state.x, kicked))
+    x, v = jax.lax.fori_loop(0, steps - 1, inner, (state.position, kicked))
     x = drift(x, v)
     value, gradient = jax.value_and_grad(energy)(x)
-    end = GradientState(x, jnp.where(jnp.isfinite(value), value, jnp.inf), gradient)
+    end = GradientState(x, jnp.where(jnp.isfinite(value), value, jnp.inf), gradient, state.coordinates)  # pyright: ignore[reportCallIssue]
     return end, v - 0.5 * step_size * gradient.reshape(-1)
 
 
-class MALA(Kernel):
+class MALA(Tunable):
     r"""The Metropolis-adjusted Langevin algorithm: propose ``x' = x - (τ/2)∇E(x) + √τ ε``, accept with probability
     ``min(1, exp(E(x) - E(x')) q(x|x') / q(x'|x))``.
 
@@ -160,16 +197,25 @@ class MALA(Kernel):
 
     step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
 
-    def init(self, energy: Any, x: Array) -> GradientState:
-        return jax.vmap(lambda point: gradient_state("MALA", energy, point))(x)
+    takes_per_chain_energies = True
+    target_acceptance = 0.574
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> GradientState:
+        return begin_with_gradient("MALA", energy, x)
+
+    def retarget(self, energy: Any, state: GradientState) -> GradientState:
+        return gradient_state(energy, state.position, state.coordinates)
+
+    def get_step_size(self) -> Array:
+        return self.step_size
+
+    def with_step_size(self, step_size: Array) -> "MALA":
+        return eqx.tree_at(lambda kernel: kernel.step_size, self, step_size)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        unit = jnp.ones(state.x[0].size, state.x.dtype)
+        unit = jnp.ones(state.position[0].size, state.position.dtype)
         return hamiltonian_step(key, energy, state, jnp.sqrt(self.step_size), unit, 1)
 
 
 def _whole(name: str, value: Any) -> Array:
-    array = jnp.asarray(value)
-    if not jnp.issubdtype(array.dtype, jnp.integer) or (is_concrete(array) and int(array) < 1):
-        raise ValueError(f"expected {name} to be a whole number >= 1, got {value}; give for example 10")
-    return array
+    return jnp.asarray(whole_number(name, value, hint="give for example 10") if is_concrete(value) else value)

@@ -5,32 +5,28 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Info, Kernel, State, as_model, is_concrete, positive, score
-from thalweg.samplers.lift import norm
-from thalweg.samplers.noise import normal
-from thalweg.spaces import require_gradient
-
-
-class Position(State):
-    """Chains that carry nothing but where they are."""
-
-    x: Array
+from thalweg.core import Info, Kernel, finite, is_concrete, non_negative, norm, over_chains, positive, score
+from thalweg.core.random import normal
+from thalweg.samplers.states import AbstractRealState, Position
+from thalweg.spaces import Coordinates, coordinates_of, on_reals, scores_on_reals, to_real
 
 
 class Langevin(Kernel):
     r"""Unadjusted Langevin dynamics, ``x ← x - (τ/2) ∇E(x) + s·ε`` with ``ε ~ N(0, I)``.
 
-    ``s = √τ`` unless ``noise_scale`` decouples it: the thesis's setting, a gradient coefficient of 1 with noise 0.005,
-    is ``Langevin(step_size=2, noise_scale=0.005)``. There is no accept step, so the chain has a bias of first order in
+    ``s = √τ`` unless ``noise_scale`` decouples it: a gradient coefficient of 1 with noise 0.005 is
+    ``Langevin(step_size=2, noise_scale=0.005)``. There is no accept step, so the chain has a bias of first order in
     τ: on N(0, 1) its own stationary variance is ``1 / (1 - τ/4)``. Takes an energy or a score network, and evaluates
-    its gradient once per step. Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
+    its gradient once per step. On a space with a support the chain moves in real coordinates.
+    Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
 
     Args:
         step_size: τ > 0.
         noise_scale: s ≥ 0, by default √τ.
-        clip_x: ``(low, high)``, every coordinate kept between them after each step.
+        clip_x: ``(low, high)``, every coordinate kept between them after each step; on R^d only.
         clip_gradient: every component of the gradient kept within ± this.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -46,6 +42,8 @@ class Langevin(Kernel):
     clip_x: Array | None
     clip_gradient: Array | None
 
+    takes_per_chain_energies = True
+
     def __init__(
         self,
         step_size: float | Array,
@@ -55,32 +53,48 @@ class Langevin(Kernel):
     ):
         self.step_size = positive("step_size", step_size)
         # zero noise is gradient descent, so only negative scales are refused
-        if isinstance(noise_scale, (int, float)) and noise_scale < 0:
-            raise ValueError(f"expected noise_scale >= 0, got {noise_scale}; leave it out for √step_size")
-        self.noise_scale = jnp.sqrt(self.step_size) if noise_scale is None else jnp.asarray(noise_scale, float)
-        if clip_x is not None and not clip_x[0] < clip_x[1]:
-            raise ValueError(f"expected clip_x=(low, high) with low < high, got {clip_x}; swap them")
-        self.clip_x = None if clip_x is None else jnp.asarray(clip_x, float)
+        self.noise_scale = jnp.sqrt(self.step_size) if noise_scale is None else non_negative("noise_scale", noise_scale)
+        self.clip_x = None if clip_x is None else _bounds(clip_x)
         self.clip_gradient = None if clip_gradient is None else positive("clip_gradient", clip_gradient)
 
-    def init(self, energy: Any, x: Array) -> Position:
-        require_gradient("Langevin", as_model(energy).space, x)
-        return Position(x)
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Position:
+        coordinates = coordinates_of("Langevin", energy, x)
+        if coordinates is not None and self.clip_x is not None:
+            raise ValueError(
+                f"expected arrays on R^d for clip_x, got points of {coordinates.space or 'a tree'}; leave clip_x out"
+            )
+        return Position(to_real(coordinates, x), coordinates)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
-        gradient = -jax.vmap(lambda point: score(energy, point))(state.x)
+        x = state.position
+        gradient = -scores_on_reals(energy, state.coordinates, x)
         drift = gradient if self.clip_gradient is None else jnp.clip(gradient, -self.clip_gradient, self.clip_gradient)
-        x = state.x - 0.5 * self.step_size * drift + self.noise_scale * normal(key, state.x.shape, state.x.dtype)
+        x = x - 0.5 * self.step_size * drift + self.noise_scale * normal(key, x.shape, x.dtype)
         if self.clip_x is not None:
             x = jnp.clip(x, self.clip_x[0], self.clip_x[1])
-        return Position(x), Info(gradient_norm=jax.vmap(norm)(gradient))
+        return Position(x, state.coordinates), Info(gradient_norm=jax.vmap(norm)(gradient))
 
 
-class Moving(State):
+def _below_one(name: str, value: Any) -> Array:
+    array = non_negative(name, value)
+    if is_concrete(array) and not np.all(np.asarray(array) < 1):
+        raise ValueError(f"expected {name} in [0, 1), got {value}; 0.9 is usual")
+    return array
+
+
+def _bounds(clip_x: Any) -> Array:
+    bounds = finite("clip_x", clip_x)
+    if bounds.shape != (2,) or not np.all(np.diff(bounds) > 0):
+        raise ValueError(f"expected clip_x=(low, high) with low < high, got {clip_x}; give two numbers in order")
+    return bounds
+
+
+class Moving(AbstractRealState):
     """Chains with a velocity."""
 
-    x: Array
+    position: Array
     velocity: Array
+    coordinates: Coordinates | None = eqx.field(static=True, default=None)
 
 
 class UnderdampedLangevin(Kernel):
@@ -104,28 +118,32 @@ class UnderdampedLangevin(Kernel):
     step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
     friction: Array = eqx.field(converter=lambda value: positive("friction", value), default=1.0)
 
-    def init(self, energy: Any, x: Array) -> Moving:
-        require_gradient("UnderdampedLangevin", as_model(energy).space, x)
-        # a velocity at rest is drawn to its own law by the first steps
-        return Moving(x, jnp.zeros_like(x))
+    takes_per_chain_energies = True
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Moving:
+        coordinates = coordinates_of("UnderdampedLangevin", energy, x)
+        position = to_real(coordinates, x)
+        return Moving(position, normal(key, position.shape, position.dtype), coordinates)  # pyright: ignore[reportCallIssue]
+
+    def retarget(self, energy: Any, state: Moving) -> Moving:
+        return state
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Moving) -> tuple[Moving, Info]:
         half = self.step_size / 2
-        force = jax.vmap(lambda point: score(energy, point))
-        velocity = state.velocity + half * force(state.x)
-        x = state.x + half * velocity
+        velocity = state.velocity + half * scores_on_reals(energy, state.coordinates, state.position)
+        x = state.position + half * velocity
         keep = jnp.exp(-self.friction * self.step_size)
-        noise = normal(key, x.shape, x.dtype)
-        velocity = keep * velocity + jnp.sqrt(1 - keep**2) * noise
+        velocity = keep * velocity + jnp.sqrt(1 - keep**2) * normal(key, x.shape, x.dtype)
         x = x + half * velocity
-        last = force(x)
-        return Moving(x, velocity + half * last), Info(gradient_norm=jax.vmap(norm)(last))
+        last = scores_on_reals(energy, state.coordinates, x)
+        return Moving(x, velocity + half * last, state.coordinates), Info(gradient_norm=jax.vmap(norm)(last))  # pyright: ignore[reportCallIssue]
 
 
 class GradientDescent(Kernel):
     r"""Downhill: ``v ← m v - (τ/2)∇E(x)``, ``x ← x + v``; Langevin without its noise, with momentum m.
 
-    An optimiser in the form of a kernel: it finds modes and samples nothing.
+    An optimiser in the form of a kernel: it finds modes and samples nothing. On a space with a support it descends in
+    real coordinates, to minima of the energy itself.
 
     Args:
         step_size: τ > 0, in Langevin's convention.
@@ -140,20 +158,21 @@ class GradientDescent(Kernel):
     """
 
     step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
-    momentum: Array = eqx.field(converter=lambda value: _momentum(value), default=0.0)
+    momentum: Array = eqx.field(converter=lambda value: _below_one("momentum", value), default=0.0)
 
-    def init(self, energy: Any, x: Array) -> Moving:
-        require_gradient("GradientDescent", as_model(energy).space, x)
-        return Moving(x, jnp.zeros_like(x))
+    takes_per_chain_energies = True
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Moving:
+        coordinates = coordinates_of("GradientDescent", energy, x)
+        position = to_real(coordinates, x)
+        return Moving(position, jnp.zeros_like(position), coordinates)  # pyright: ignore[reportCallIssue]
+
+    def retarget(self, energy: Any, state: Moving) -> Moving:
+        return state
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Moving) -> tuple[Moving, Info]:
-        downhill = jax.vmap(lambda point: score(energy, point))(state.x)
+        # a minimum of E is wanted, not of the density of the coordinates, so their volume is left out
+        downhill = over_chains(score, on_reals(energy, state.coordinates, volume=False), state.position)
         velocity = self.momentum * state.velocity + 0.5 * self.step_size * downhill
-        return Moving(state.x + velocity, velocity), Info(gradient_norm=jax.vmap(norm)(downhill))
-
-
-def _momentum(value: Any) -> Array:
-    array = jnp.asarray(value, float)
-    if is_concrete(array) and not 0 <= float(array) < 1:
-        raise ValueError(f"expected momentum in [0, 1), got {value}; 0.9 is usual")
-    return array
+        moved = Moving(state.position + velocity, velocity, state.coordinates)  # pyright: ignore[reportCallIssue]
+        return moved, Info(gradient_norm=jax.vmap(norm)(downhill))

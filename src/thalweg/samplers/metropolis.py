@@ -6,30 +6,25 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import HasLogZ, HasSampler, Info, Kernel, State, positive
-from thalweg.samplers.lift import chosen, require_energy
-from thalweg.samplers.noise import log_uniform, normal
-from thalweg.spaces import require_gradient
-
-
-class EnergyState(State):
-    """Where the chains stand, and the energy there."""
-
-    x: Array
-    energy: Array
+from thalweg.core import Info, Kernel, Tunable, check_instance, count_chains, energies, positive, select, space_of
+from thalweg.core.random import log_uniform, normal
+from thalweg.samplers.states import EnergyState, energy_state, refuse_score
+from thalweg.spaces import Real, coordinates_of, on_reals, to_real
 
 
-class RandomWalk(Kernel):
+class RandomWalk(Tunable):
     r"""Random-walk Metropolis: propose ``x' = x + scale·ε``, accept with probability ``min(1, exp(E(x) - E(x')))``.
 
-    Exactly invariant; one energy evaluation per step, no gradients. The noise of all chains is drawn in one block.
+    Exactly invariant; one energy evaluation per step, no gradients. The noise of all chains is drawn in one block. On a
+    space with a support it walks in real coordinates.
     A proposal with a non-finite energy is rejected and counted as a divergence.
     Reference: Metropolis et al. (1953), J. Chem. Phys. 21.
 
     Args:
-        scale: the proposal's standard deviation, a scalar or one per coordinate (broadcast to the point's shape).
+        scale: the proposal's standard deviation, a scalar or one per coordinate (broadcast to the point's shape, or to
+            its real coordinates ``(d,)`` where the space has a support).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> chains = tw.sample(tw.energies.two_bumps(), tw.samplers.RandomWalk(2.0), jnp.zeros((4, 1)),
@@ -40,13 +35,32 @@ class RandomWalk(Kernel):
 
     scale: Array = eqx.field(converter=lambda value: positive("scale", value))
 
-    def init(self, energy: Any, x: Array) -> EnergyState:
-        require_gradient("RandomWalk", require_energy("RandomWalk", energy).space, x)
-        return EnergyState(x, jax.vmap(energy)(x))
+    takes_per_chain_energies = True
+    target_acceptance = 0.234
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> EnergyState:
+        refuse_score("RandomWalk", energy)
+        coordinates = coordinates_of("RandomWalk", energy, x)
+        return energy_state(energy, to_real(coordinates, x), coordinates)
+
+    def retarget(self, energy: Any, state: EnergyState) -> EnergyState:
+        return energy_state(energy, state.position, state.coordinates)
+
+    def get_step_size(self) -> Array:
+        return self.scale
+
+    def with_step_size(self, step_size: Array) -> "RandomWalk":
+        return eqx.tree_at(lambda kernel: kernel.scale, self, step_size)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
-        proposal = state.x + self.scale * normal(key_move, state.x.shape, state.x.dtype)
+        x = state.position
+        proposal = x + self.scale * normal(key_move, x.shape, x.dtype)
+        if proposal.shape != x.shape:
+            raise ValueError(
+                f"expected a scale that fits points of shape {x.shape[1:]}, got {self.scale.shape}; give one number, "
+                "or one for each coordinate"
+            )
         return metropolis(key_accept, energy, state, proposal, jnp.zeros(state.energy.shape))
 
 
@@ -66,7 +80,8 @@ class MetropolisHastings(Kernel):
     r"""Metropolis-Hastings with any proposal: accept ``x' ~ q(·|x)`` with probability
     ``min(1, exp(E(x) - E(x')) q(x|x') / q(x'|x))``.
 
-    Exactly invariant, on any space the proposal keeps to. Reference: Hastings (1970), Biometrika 57.
+    Exactly invariant, on any space: what is proposed outside of it is rejected.
+    Reference: Hastings (1970), Biometrika 57.
 
     Args:
         proposal: an object with ``propose(key, x)`` and ``log_ratio(x, proposed)``, both of one point: see `Proposal`.
@@ -86,14 +101,25 @@ class MetropolisHastings(Kernel):
 
     proposal: Proposal
 
-    def init(self, energy: Any, x: Array) -> EnergyState:
-        return EnergyState(x, jax.vmap(require_energy("MetropolisHastings", energy))(x))
+    takes_per_chain_energies = True
+
+    def __check_init__(self):
+        check_instance("a proposal", self.proposal, ("propose", "log_ratio"), "a subclass of tw.samplers.Proposal")
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> EnergyState:
+        refuse_score("MetropolisHastings", energy)
+        return energy_state(energy, x, None)
+
+    def retarget(self, energy: Any, state: EnergyState) -> EnergyState:
+        return energy_state(energy, state.position, None)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
-        proposed = jax.vmap(self.proposal.propose)(jax.random.split(key_move, state.x.shape[0]), state.x)
-        _require_like(state.x, proposed)
-        return metropolis(key_accept, energy, state, proposed, jax.vmap(self.proposal.log_ratio)(state.x, proposed))
+        keys = jax.random.split(key_move, count_chains(state.position))
+        proposed = jax.vmap(self.proposal.propose)(keys, state.position)
+        _require_like(state.position, proposed)
+        log_ratio = jax.vmap(self.proposal.log_ratio)(state.position, proposed)
+        return metropolis(key_accept, energy, state, proposed, log_ratio)
 
 
 class Independence(Kernel):
@@ -115,35 +141,36 @@ class Independence(Kernel):
 
     density: Any
 
-    def __check_init__(self):
-        known = isinstance(self.density, HasLogZ) and isinstance(self.density, HasSampler)
-        if not known and not all(callable(getattr(self.density, name, None)) for name in ("sample", "log_prob")):
-            raise ValueError(
-                f"expected a density with sample(key, shape) and log_prob(x), got {type(self.density).__name__}; "
-                "give a normalised density such as tw.energies.Gaussian"
-            )
+    takes_per_chain_energies = True
 
-    def init(self, energy: Any, x: Array) -> EnergyState:
-        return EnergyState(x, jax.vmap(require_energy("Independence", energy))(x))
+    def __check_init__(self):
+        check_instance("a density", self.density, ("sample", "log_prob"), "tw.energies.Gaussian([0.0], [1.0])")
+
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> EnergyState:
+        refuse_score("Independence", energy)
+        return energy_state(energy, x, None)
+
+    def retarget(self, energy: Any, state: EnergyState) -> EnergyState:
+        return energy_state(energy, state.position, None)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
-        proposed = self.density.sample(key_move, state.x.shape[:1])
-        _require_like(state.x, proposed)
+        proposed = self.density.sample(key_move, (count_chains(state.position),))
+        _require_like(state.position, proposed)
         log_prob = jax.vmap(self.density.log_prob)
-        return metropolis(key_accept, energy, state, proposed, log_prob(state.x) - log_prob(proposed))
+        return metropolis(key_accept, energy, state, proposed, log_prob(state.position) - log_prob(proposed))
 
 
-def _require_like(x: Array, proposed: Array) -> None:
-    if proposed.shape != x.shape or proposed.dtype != x.dtype:
+def _require_like(x: PyTree, proposed: PyTree) -> None:
+    like = lambda points: jax.tree.map(lambda leaf: (leaf.shape[1:], leaf.dtype.name), points)
+    if jax.tree.structure(x) != jax.tree.structure(proposed) or like(x) != like(proposed):
         raise ValueError(
-            f"expected a proposal of the point's shape {x.shape[1:]} and type {x.dtype}, got {proposed.shape[1:]} and "
-            f"{proposed.dtype}; return an array like x"
+            f"expected a proposal of the point's shape and type {like(x)}, got {like(proposed)}; return a point like x"
         )
 
 
 def metropolis(
-    key: PRNGKeyArray, energy: Any, state: EnergyState, proposal: Array, log_ratio: Array
+    key: PRNGKeyArray, energy: Any, state: EnergyState, proposal: PyTree, log_ratio: Array
 ) -> tuple[EnergyState, Info]:
     """Accept ``proposal`` with probability ``min(1, exp(E(x) - E(x') + log_ratio))``, chain by chain.
 
@@ -153,10 +180,14 @@ def metropolis(
         raise ValueError(
             f"expected log_ratio to be a scalar for one point, got shape {log_ratio.shape[1:]}; sum over the point"
         )
-    proposed = jax.vmap(energy)(proposal)
+    proposed = energies(on_reals(energy, state.coordinates), proposal)
+    space = space_of(energy)
     finite = jnp.isfinite(proposed)
+    inside = jnp.ones_like(finite)
+    if state.coordinates is None and space is not None and not isinstance(space, Real):
+        inside = jax.vmap(space.contains)(proposal)
     # comparing with a NaN is false, so a non-finite proposal is rejected without touching its value
-    log_accept = jnp.where(finite, state.energy - proposed + log_ratio, -jnp.inf)
+    log_accept = jnp.where(finite & inside, state.energy - proposed + log_ratio, -jnp.inf)
     accept = log_uniform(key, log_accept.shape) < log_accept
-    new = chosen(accept, EnergyState(proposal, proposed), state)
-    return new, Info(acceptance=jnp.exp(jnp.minimum(log_accept, 0)), divergent=~finite)
+    new = select(accept, EnergyState(proposal, proposed, state.coordinates), state)  # pyright: ignore[reportCallIssue]
+    return new, Info(acceptance=jnp.exp(jnp.minimum(log_accept, 0)), divergent=inside & ~finite)

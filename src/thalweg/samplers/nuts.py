@@ -11,15 +11,27 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Info, Kernel, positive
-from thalweg.samplers.hamiltonian import DIVERGED, as_inverse, draw_momenta, kinetic, mass_matrix, velocities
-from thalweg.samplers.lift import GradientState, chosen, gradient_state, norm
-from thalweg.samplers.noise import fold_in, log_uniform, split
+from thalweg.core import HasMassMatrix, Info, norm, over_chains, positive, select, whole_number
+from thalweg.core.random import fold_in, log_uniform, split
+from thalweg.samplers.hamiltonian import (
+    DIVERGED,
+    as_inverse,
+    begin_with_gradient,
+    draw_momenta,
+    kinetic,
+    mass_matrix,
+    velocities,
+)
+from thalweg.samplers.states import GradientState, gradient_state
+from thalweg.spaces import on_reals
+
+# while a warm-up travels its trees have no more than 2^6 steps
+_SHORT = 6
 
 
-class NUTS(Kernel):
+class NUTS(HasMassMatrix):
     r"""The no-U-turn sampler: HMC whose trajectory doubles until it turns back, with multinomial choice of its end.
 
     A trajectory of ``2^j`` leapfrog steps goes on, in a random direction of time, until it or one of its halves, or a
@@ -31,7 +43,8 @@ class NUTS(Kernel):
 
     Args:
         step_size: ε > 0.
-        mass_matrix: a scalar, a diagonal ``(d,)`` or a dense ``(d, d)`` matrix over the flattened point.
+        mass_matrix: a scalar, a diagonal ``(d,)`` or a dense ``(d, d)`` matrix over the flattened point (over its real
+            coordinates, where the space has a support).
         max_doublings: the longest trajectory is ``2^max_doublings`` steps.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -43,23 +56,42 @@ class NUTS(Kernel):
 
     step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
     mass_matrix: Array = eqx.field(converter=mass_matrix, default=1.0)
-    max_doublings: int = eqx.field(static=True, default=10)
+    max_doublings: int = eqx.field(
+        static=True,
+        converter=lambda value: whole_number("max_doublings", value, hint="10 allows 1024 steps a draw"),
+        default=10,
+    )
 
-    def __check_init__(self):
-        if self.max_doublings < 1:
-            raise ValueError(f"expected max_doublings >= 1, got {self.max_doublings}; 10 allows 1024 steps a draw")
+    takes_per_chain_energies = True
+    target_acceptance = 0.8
 
-    def init(self, energy: Any, x: Array) -> GradientState:
-        return jax.vmap(lambda point: gradient_state("NUTS", energy, point))(x)
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> GradientState:
+        return begin_with_gradient("NUTS", energy, x)
+
+    def retarget(self, energy: Any, state: GradientState) -> GradientState:
+        return gradient_state(energy, state.position, state.coordinates)
+
+    def get_step_size(self) -> Array:
+        return self.step_size
+
+    def with_step_size(self, step_size: Array) -> "NUTS":
+        return eqx.tree_at(lambda kernel: kernel.step_size, self, step_size)
+
+    def shortened(self) -> "NUTS":
+        return NUTS(self.step_size, self.mass_matrix, min(self.max_doublings, _SHORT))
+
+    def with_mass_matrix(self, mass_matrix: Array) -> "NUTS":
+        return eqx.tree_at(lambda kernel: kernel.mass_matrix, self, mass_matrix)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
-        inverse = as_inverse(self.mass_matrix, state.x[0])
+        inverse = as_inverse(self.mass_matrix, state.position)
         key_momenta, key_leaves, key_trees = split(key, 3)
-        momenta = draw_momenta(key_momenta, state.x, inverse, self.step_size)
+        momenta = draw_momenta(key_momenta, state.position, inverse, self.step_size)
         began = state.energy + kinetic(inverse, momenta)
-        around = _Around(energy, self.step_size, inverse, began, key_leaves, self.max_doublings)
-        here = _End(state.x, momenta, state.gradient)
-        chains = state.x.shape[0]
+        target = on_reals(energy, state.coordinates)
+        around = _Around(target, self.step_size, inverse, began, key_leaves, self.max_doublings)
+        here = _End(state.position, momenta, state.gradient)
+        chains = len(momenta)
         tree = _Tree(
             left=here,
             right=here,
@@ -73,7 +105,7 @@ class NUTS(Kernel):
             depth=jnp.zeros((), int),
         )
         more = lambda tree: (tree.depth < self.max_doublings) & jnp.any(tree.going)
-        tree = lax.while_loop(more, lambda tree: _doubled(key_trees, around, tree), tree)
+        tree = lax.while_loop(more, lambda tree: _double(key_trees, around, tree), tree)
         acceptance = tree.accepted / tree.steps
         return tree.chosen, Info(acceptance, jax.vmap(norm)(state.gradient), tree.divergent)
 
@@ -130,20 +162,20 @@ class _Around(NamedTuple):
         return (jnp.sum(first * between, axis=1) <= 0) | (jnp.sum(last * between, axis=1) <= 0)
 
 
-def _doubled(key: PRNGKeyArray, around: _Around, tree: _Tree) -> _Tree:
+def _double(key: PRNGKeyArray, around: _Around, tree: _Tree) -> _Tree:
     """The tree and as many steps again, on a side that is drawn for every chain."""
     log_side, log_merge = log_uniform(fold_in(key, tree.depth), (2, len(tree.going)))
     forward = log_side < jnp.log(0.5)
-    half = _grown(around, tree, forward)
+    half = _grow(around, tree, forward)
     whole = half.going
     take = whole & (log_merge < half.log_weight - tree.log_weight)
     to_right, to_left = whole & forward, whole & ~forward
     summed = tree.summed + half.summed
-    left, right = chosen(to_left, half.end, tree.left), chosen(to_right, half.end, tree.right)
+    left, right = select(to_left, half.end, tree.left), select(to_right, half.end, tree.right)
     return _Tree(
         left=left,
         right=right,
-        chosen=chosen(take, half.chosen, tree.chosen),
+        chosen=select(take, half.chosen, tree.chosen),
         log_weight=jnp.logaddexp(tree.log_weight, half.log_weight),
         summed=summed,
         going=whole & ~around.turned(left.momenta, right.momenta, summed),
@@ -154,13 +186,13 @@ def _doubled(key: PRNGKeyArray, around: _Around, tree: _Tree) -> _Tree:
     )
 
 
-def _grown(around: _Around, tree: _Tree, forward: Array) -> _Half:
+def _grow(around: _Around, tree: _Tree, forward: Array) -> _Half:
     """``2^depth`` steps from an end of the tree, fewer where every chain has turned back or diverged."""
     signed = jnp.where(forward, around.step_size, -around.step_size)[:, None]
     length = 1 << tree.depth
     nothing = jnp.zeros((around.doublings, *tree.summed.shape), tree.summed.dtype)
     start = _Half(
-        end=chosen(forward, tree.right, tree.left),
+        end=select(forward, tree.right, tree.left),
         chosen=tree.chosen,
         log_weight=jnp.full_like(tree.log_weight, -jnp.inf),
         summed=jnp.zeros_like(tree.summed),
@@ -174,10 +206,10 @@ def _grown(around: _Around, tree: _Tree, forward: Array) -> _Half:
     )
     more = lambda half: (half.number < length) & jnp.any(half.going)
     # every leaf of the whole tree has a number of its own, from which its randomness is made
-    return lax.while_loop(more, lambda half: _stepped(around, half, signed, length + half.number), start)
+    return lax.while_loop(more, lambda half: _step(around, half, signed, length + half.number), start)
 
 
-def _stepped(around: _Around, half: _Half, signed: Array, leaf: Array) -> _Half:
+def _step(around: _Around, half: _Half, signed: Array, leaf: Array) -> _Half:
     end, energies = _leapfrog(around, half.end, signed)
     gained = around.began - energies - kinetic(around.inverse, end.momenta)
     gained = jnp.where(jnp.isnan(gained), -jnp.inf, gained)
@@ -185,10 +217,10 @@ def _stepped(around: _Around, half: _Half, signed: Array, leaf: Array) -> _Half:
     take = log_uniform(fold_in(around.key, leaf), gained.shape) < gained - log_weight
     summed = half.summed + end.momenta
     divergent = half.going & (gained < -DIVERGED)
-    kept_momenta, kept_sums, turned = _looked_back(around, half, end.momenta, summed)
+    kept_momenta, kept_sums, turned = _look_back(around, half, end.momenta, summed)
     return _Half(
         end=end,
-        chosen=chosen(take, GradientState(end.x, energies, end.gradient), half.chosen),
+        chosen=select(take, GradientState(end.x, energies, end.gradient, half.chosen.coordinates), half.chosen),  # pyright: ignore[reportCallIssue]
         log_weight=log_weight,
         summed=summed,
         kept_momenta=kept_momenta,
@@ -205,12 +237,12 @@ def _leapfrog(around: _Around, end: _End, signed: Array) -> tuple[_End, Array]:
     flat = lambda gradient: gradient.reshape(gradient.shape[0], -1)
     momenta = end.momenta - 0.5 * signed * flat(end.gradient)
     x = end.x + (signed * velocities(around.inverse, momenta)).reshape(end.x.shape)
-    energies, gradient = jax.vmap(jax.value_and_grad(around.energy))(x)
+    energies, gradient = over_chains(lambda energy, z: jax.value_and_grad(energy)(z), around.energy, x)
     energies = jnp.where(jnp.isfinite(energies), energies, jnp.inf)
     return _End(x, momenta - 0.5 * signed * flat(gradient), gradient), energies
 
 
-def _looked_back(around: _Around, half: _Half, momenta: Array, summed: Array) -> tuple[Array, Array, Array]:
+def _look_back(around: _Around, half: _Half, momenta: Array, summed: Array) -> tuple[Array, Array, Array]:
     """Whether a subtree that ends with this step has turned, and what later steps must look back at.
 
     Of the leaves before, as many are kept as there are ones in the number: the first leaf of every subtree that is not

@@ -1,10 +1,9 @@
 """The chain loop: every chain in the library runs through `advance`, and users meet it as `sample`."""
 
+import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,51 +11,87 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import (
     ConditionalKernel,
-    Energy,
     Info,
     InspectsEnergy,
     Kernel,
-    ScoreNetwork,
+    PerChain,
     State,
-    arrays_and_form,
-    as_model,
-    together,
+    check_instance,
+    check_scalar,
+    compiled,
+    count_chains,
+    energies,
+    is_concrete,
+    is_score,
+    over_chains,
+    require_model,
+    space_of,
+    typed_key,
+    whole_number,
 )
 from thalweg.energies.compose import Clamped
 from thalweg.samplers.chains import Chains
-from thalweg.spaces import Continuous
+from thalweg.samplers.single_chain import init_chains, retarget_chains, step_chains
+from thalweg.spaces import as_points
 
 # a chain's keys are made this many at a time: one by one would cost as much as a small kernel's step, and all at once
 # would let memory grow with the length of the chain
 _BLOCK = 100_000
 
+Measure = Callable[[Info], dict[str, Array]]
+
 
 def advance(
-    key: PRNGKeyArray,
-    kernel: Kernel,
     energy: Any,
-    state: State,
+    kernel: Any,
+    state: Any,
+    *,
+    key: PRNGKeyArray,
     steps: int,
-    measure: Callable[[Info], PyTree] = lambda info: None,
+    measure: Measure | None = None,
     first_block: int | Array = 0,
-) -> tuple[State, PyTree]:
-    """``steps`` steps of ``kernel``, and the sum over them of ``measure(info)``; memory does not grow with ``steps``.
+) -> tuple[Any, dict[str, Array]]:
+    """``steps`` steps of ``kernel``, and their metrics; memory does not grow with ``steps``.
 
-    ``first_block`` goes on with a chain whose first ``100_000·first_block`` steps were taken in an earlier call.
+    Args:
+        energy: any model the kernel takes, also one that differs from chain to chain.
+        kernel: any kernel.
+        state: where the chains are, on this energy.
+        key: the randomness of all steps.
+        steps: how many.
+        measure: numbers of one step's `Info`; the metrics are their means over the steps, but the sums of whole
+            numbers.
+        first_block: goes on with a chain whose first ``100_000·first_block`` steps were taken in an earlier call.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> energy, kernel, key = lambda x: jnp.sum(x**2), tw.samplers.GradientDescent(0.5), jax.random.key(0)
+    >>> state = kernel.init(key, energy, jnp.ones((3, 2)))
+    >>> tw.samplers.advance(energy, kernel, state, key=key, steps=2)[0].x[0].tolist()
+    [0.25, 0.25]
     """
+    state, totals = _advance(energy, kernel, state, key, steps, measure, first_block)
+    return state, reduce_totals(totals, steps)
+
+
+def _advance(energy, kernel, state, key, steps, measure, first_block: Any = 0):
+    measure = _nothing if measure is None else measure
 
     def one(carry, key):
-        state, total = carry
-        state, info = kernel.step(key, energy, state)
-        return (state, jax.tree.map(jnp.add, total, measure(info))), None
+        state, totals = carry
+        state, info = step_chains(kernel, key, energy, state)
+        return (state, _add(totals, measure(info))), None
 
     def block(number, carry, length=_BLOCK):
         return jax.lax.scan(one, carry, _split(jax.random.fold_in(key, first_block + number), length))[0]
 
     whole, rest = divmod(steps, _BLOCK)
-    carry = (state, _zeros(lambda: measure(kernel.step(key, energy, state)[1])))
+    carry = (state, _no_totals(lambda: measure(step_chains(kernel, key, energy, state)[1])))
     carry = jax.lax.fori_loop(0, whole, block, carry) if whole else carry
     return block(whole, carry, rest) if rest else carry
+
+
+def _nothing(info: Info) -> dict[str, Array]:
+    return {}
 
 
 def _split(key: PRNGKeyArray, count: int) -> Array:
@@ -64,33 +99,60 @@ def _split(key: PRNGKeyArray, count: int) -> Array:
     return jax.random.split(key, count + -count % 8)[:count]
 
 
-def _zeros(like: Callable[[], PyTree]) -> PyTree:
-    """Zeros in the shapes of what ``like`` would return, without computing it."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(like))
+def _no_totals(like: Callable[[], PyTree]) -> PyTree:
+    """Sums of nothing, in the shapes of what ``like`` would return, and their rounding errors."""
+    zeros = lambda leaf: jnp.zeros(leaf.shape, leaf.dtype)
+    shapes = jax.eval_shape(like)
+    return jax.tree.map(lambda leaf: (zeros(leaf), zeros(leaf)) if _is_mean(leaf) else (zeros(leaf),), shapes)
 
 
-def told(info: Info) -> dict[str, Array]:
-    """What `sample` sums along a chain: acceptance and divergences, each where the kernel has them."""
+def _is_mean(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _add(totals: dict[str, tuple[Array, ...]], values: dict[str, Array]) -> dict[str, tuple[Array, ...]]:
+    """One more step. Sums of 10^7 numbers would lose what is added in single precision, so its loss is carried along.
+
+    Reference: Kahan (1965), Commun. ACM 8.
+    """
+
+    def one(total, value):
+        if len(total) == 1:
+            return (total[0] + value,)
+        value = value - total[1]
+        new = total[0] + value
+        return new, (new - total[0]) - value
+
+    return {name: one(totals[name], value) for name, value in values.items()}
+
+
+def merge_totals(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The sums of two pieces of a run."""
+    return jax.tree.map(jnp.add, first, second) if first else second
+
+
+def reduce_totals(totals: dict[str, tuple[Array, ...]], steps: int | Array) -> dict[str, Array]:
+    """Sums over ``steps`` steps as means; sums of whole numbers stay as they are."""
+    return {name: total[0] / max(steps, 1) if len(total) == 2 else total[0] for name, total in totals.items()}
+
+
+def metrics_of(info: Info) -> dict[str, Array]:
+    """What `sample` measures along a chain: acceptance and divergences, each where the kernel has them."""
     divergences = None if info.divergent is None else info.divergent.astype(jnp.int32)
     measured = {"acceptance": info.acceptance, "divergences": divergences}
     return {**{name: value for name, value in measured.items() if value is not None}, **info.extra}
 
 
-def told_with_gradients(info: Info) -> dict[str, Array]:
-    """`told` and the gradient norms, which a training step wants and which would slow the cheapest chains down."""
+def metrics_with_gradient(info: Info) -> dict[str, Array]:
+    """`metrics_of` and the gradient norms, which a training step wants and which would slow the cheapest chains."""
     norms = {} if info.gradient_norm is None else {"gradient_norm": info.gradient_norm}
-    return {**told(info), **norms}
-
-
-def averaged(totals: dict[str, Array], steps: int | Array) -> dict[str, Array]:
-    """Sums of `told` over ``steps`` steps as means; divergences stay a count."""
-    return {name: total if name == "divergences" else total / steps for name, total in totals.items()}
+    return {**metrics_of(info), **norms}
 
 
 def sample(
     energy: Any,
-    kernel: Kernel,
-    init: Array,
+    kernel: Any,
+    init: Any,
     *,
     key: PRNGKeyArray,
     draws: int,
@@ -101,12 +163,14 @@ def sample(
     """Run ``kernel`` on ``energy`` for every chain at once: ``burn_in`` steps unseen, then ``draws`` draws.
 
     The whole run is one compiled loop; memory does not grow with its length, only with the draws kept. Another step
-    size, other weights or another start of the same shape do not recompile it.
+    size, other weights or another start of the same shape do not recompile it. It can be called under ``jax.jit`` and
+    ``jax.vmap``; starts are then not checked.
 
     Args:
         energy: an energy, a plain function of one point, or (for unadjusted kernels) a score network.
         kernel: for example ``tw.samplers.MALA(0.1)``.
-        init: where the chains start, ``(chains, *event)``.
+        init: where the chains start, ``(chains, *event)`` or a tree of such; or the ``state`` of an earlier run with
+            this kernel, which then goes on: positions, momenta and counts stay, also on another energy.
         key: the randomness of the whole run.
         draws: how many draws to keep per chain.
         burn_in: steps before the first kept one.
@@ -121,163 +185,250 @@ def sample(
     >>> chains = tw.sample(energy, tw.samplers.MALA(0.5), jnp.zeros((4, 2)), key=jax.random.key(0), draws=100)
     >>> chains.draws.shape
     (4, 100, 2)
+    >>> more = tw.sample(energy, tw.samplers.MALA(0.5), chains.state, key=jax.random.key(1), draws=100)
     """
-    for name, value, least in (("draws", draws, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
-        if not isinstance(value, (int, np.integer)) or value < least:
+    draws, burn_in, thin = whole_number("draws", draws), whole_number("burn_in", burn_in, 0), whole_number("thin", thin)
+    key = typed_key(key)
+    require_model("sample", energy)
+    check_kernel(kernel)
+    begin = _begin(energy, init)
+    inspect(kernel, energy)
+    if progress:
+        return _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin)
+    if burn_in + draws * thin > 10_000 and is_concrete(key):
+        # a long run checks its starts before, a short one on the way: the check is a call of its own
+        _refuse_starts(_check_starts(kernel, energy, begin), kernel, energy, begin)
+    chains, fine = _run(key, begin, kernel, energy, burn_in, draws, thin)
+    _refuse_starts(fine, kernel, energy, begin)
+    return chains
+
+
+def check_kernel(kernel: Any) -> None:
+    """Refuse what is no kernel: a class, or an object without ``init`` and ``step``."""
+    check_instance("a kernel", kernel, ("init", "step"), "tw.samplers.MALA(0.1)")
+
+
+def is_kernel(value: Any) -> bool:
+    """Whether something has the methods of a kernel."""
+    return all(callable(getattr(type(value), method, None)) for method in ("init", "step"))
+
+
+def energy_first(energy: Any, kernel: Any) -> tuple[Any, Any]:
+    """The two as they are; given in the order that earlier versions had, turned round with a warning."""
+    if is_kernel(kernel) or not is_kernel(energy):
+        return energy, kernel
+    warnings.warn("give the energy first, then the kernel; the other order will be refused", DeprecationWarning, 3)
+    return kernel, energy
+
+
+def _begin(energy: Any, init: Any) -> Any:
+    """Where the chains start, checked: a state as it is, points in their space's own type."""
+    if isinstance(init, State):
+        rows = count_chains(energy.parameters) if isinstance(energy, PerChain) else None
+        if rows is not None and count_chains(init.x) != rows:
             raise ValueError(
-                f"expected {name} to be a whole number >= {least}, got {value!r}; give for example {least}"
+                f"expected {rows} chains for {rows} energies, got {count_chains(init.x)}; give a state of as many"
             )
-    model = as_model(energy)
-    x = _check_init(model, init)
-    if isinstance(model, Clamped) and x.shape[1:] == model.values.shape:
-        x = jax.vmap(model.reduce)(x)
-    inspect(kernel, model)
-    run = _run_with_bar if progress else _run
-    if progress or burn_in + draws * thin > 10_000:
-        # a long run looks at its starts before, a short one on the way: the look is a call of its own
-        _check_start(np.asarray(_fine(_seen(kernel, model), x)), x, model)
-    kept, totals, fine = run(key, kernel, model, x, int(burn_in), int(draws), int(thin))
-    _check_start(np.asarray(fine), x, model)
-    if isinstance(model, Clamped):
-        kept = jax.vmap(jax.vmap(model.complete))(kept)
-    return Chains(kept, averaged(totals, draws * thin))
+        return init
+    if isinstance(energy, Clamped):
+        return _free_points(energy, init)
+    if isinstance(energy, PerChain):
+        rows = count_chains(energy.parameters)
+        x = as_points(space_of(energy), init)
+        if count_chains(x) != rows:
+            raise ValueError(f"expected {rows} starts for {rows} energies, got {count_chains(x)}; give one for each")
+        return x
+    return as_points(space_of(energy), init)
 
 
-def _check_init(model: Energy | ScoreNetwork, init: Array) -> Array:
-    x = init if isinstance(init, jax.Array) else jnp.asarray(init)
-    space = model.space
-    if x.ndim == 0:
+def _free_points(energy: Clamped, init: Any) -> Array:
+    """Starts of a clamped energy: full points, of which the free part is used, or free parts."""
+    shape = np.shape(init)[1:]
+    if shape == energy.values.shape != (len(energy.free),):
+        return jax.vmap(energy.reduce)(as_points(space_of(energy.energy), init))
+    if shape == energy.values.shape:  # one axis, of which nothing is held
+        return as_points(energy.space, init)
+    if shape != (len(energy.free),):
         raise ValueError(
-            "expected init of shape (chains, *event), got a scalar; add a leading axis of chains: init[None]"
-        )
-    if x.shape[0] == 0:
-        raise ValueError("expected at least one chain in init, got none; give an array of shape (chains, *event)")
-    shapes = [] if space is None else [space.shape]
-    if isinstance(model, Clamped):
-        shapes.insert(0, model.values.shape)  # full points are taken too, and their free part is used
-    if shapes and x.shape[1:] not in shapes:
-        raise ValueError(
-            f"expected init of shape (chains, {', '.join(map(str, shapes[0]))}), got {x.shape}; "
+            f"expected init of shape (chains, {', '.join(map(str, energy.values.shape))}), got {np.shape(init)}; "
             "the leading axis is the chains, the others are one point's"
         )
-    if isinstance(space, Continuous) and not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"expected floating-point numbers in init, got {x.dtype}; convert with init.astype(float)")
-    return x
+    return as_points(energy.space, init)
 
 
-def inspect(kernel: Kernel, model: Any) -> None:
+def inspect(kernel: Any, model: Any) -> None:
     """Let the kernel, and every kernel inside it, look at the energy's numbers before anything is compiled."""
-    for part in jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, InspectsEnergy)):
-        if isinstance(part, InspectsEnergy):
-            part.inspect(model)
+    if isinstance(kernel, InspectsEnergy):
+        kernel.inspect(model)
+    for part in vars(kernel).values() if isinstance(kernel, Kernel) else ():
+        for inner in part.values() if isinstance(part, dict) else part if isinstance(part, tuple) else (part,):
+            if isinstance(inner, Kernel):
+                inspect(inner, model)
 
 
-def _check_start(fine: np.ndarray, x: Array, model: Any) -> None:
-    if fine.all():
+def _refuse_starts(fine: Array, kernel: Any, energy: Any, begin: Any) -> None:
+    if not is_concrete(fine) or np.asarray(fine).all():
         return
-    worst = int(np.argmin(fine))
-    point = np.array2string(np.asarray(x[worst]), threshold=8, precision=4)
-    what = "score" if isinstance(model, ScoreNetwork) else "energy"
+    worst = int(np.argmin(np.asarray(fine)))
+    x = begin.x if isinstance(begin, State) else begin
+    point = ", ".join(np.array2string(np.asarray(leaf[worst]), threshold=8, precision=4) for leaf in jax.tree.leaves(x))
+    what = "score" if is_score(energy) else "energy"
     raise ValueError(
         f"expected a finite {what} at every start, got a non-finite one in chain {worst} at x = {point}; "
         "start inside the support, or look at the energy there"
     )
 
 
-def check_scalar(model: Any, x: Array) -> None:
-    """Refuse, while tracing, an energy that does not return a scalar (or a score that is not shaped like the point)."""
-    out = jax.eval_shape(model, jax.eval_shape(lambda points: points[0], x))
-    shape = getattr(out, "shape", None)
-    if isinstance(model, ScoreNetwork):
-        if shape != x.shape[1:]:
-            raise ValueError(
-                f"expected a score of the point's shape {x.shape[1:]}, got {shape}; return an array like x"
-            )
-    elif shape != ():
-        raise ValueError(
-            f"expected an energy to return a scalar for one point of shape {x.shape[1:]}, got shape {shape}; "
-            "sum over the point's coordinates (batching is done for you)"
-        )
-
-
-def _seen(kernel: Kernel, model: Any) -> Any:
-    """The model as a function of one point."""
-    return kernel.at_start(model) if isinstance(kernel, ConditionalKernel) else model
-
-
-@eqx.filter_jit
-def _fine(model: Any, x: Array) -> Array:
+def _fine(kernel: Any, energy: Any, x: PyTree) -> Array:
+    """Whether the energy of every start is finite; refuses, while tracing, what is no energy of one point."""
+    model = kernel.at_start(energy) if isinstance(kernel, ConditionalKernel) else energy
+    if isinstance(x, State):
+        x = x.x
+        if getattr(kernel, "all_rungs", False):
+            x = jax.tree.map(lambda leaf: leaf[:, 0], x)
     check_scalar(model, x)
-    return jax.vmap(lambda point: jnp.all(jnp.isfinite(model(point))))(x)
+    if is_score(model):
+        good = lambda model, point: jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(model(point))])
+        return jnp.all(over_chains(good, model, x), axis=1)
+    return jnp.isfinite(energies(model, x))
 
 
-def _keep(keys, kernel, model, state, thin):
+_check_starts = compiled(_fine)
+
+
+def _keep(keys, kernel, energy, state, thin):
     """One draw for each of ``keys``, the leading axis of the result being the draws."""
 
     def one(carry, key):
-        state, total = carry
+        state, totals = carry
         if thin == 1:
-            state, info = kernel.step(key, model, state)
-            now = told(info)
+            state, info = step_chains(kernel, key, energy, state)
+            totals = _add(totals, metrics_of(info))
         else:
-            state, now = advance(key, kernel, model, state, thin, told)
-        return (state, jax.tree.map(jnp.add, total, now)), state.x
+            state, now = _advance(energy, kernel, state, key, thin, metrics_of)
+            totals = _add(totals, {name: total[0] for name, total in now.items()})
+        return (state, totals), state.x
 
-    zero = _zeros(lambda: told(kernel.step(keys[0], model, state)[1]))
+    zero = _no_totals(lambda: metrics_of(step_chains(kernel, keys[0], energy, state)[1]))
     (state, totals), kept = jax.lax.scan(one, (state, zero), keys)
     return state, kept, totals
 
 
 def _keys(key, draws):
-    key_burn, key_keep = jax.random.split(key)
-    return key_burn, _split(key_keep, draws)
+    key_init, key_burn, key_keep = jax.random.split(key, 3)
+    return key_init, key_burn, _split(key_keep, draws)
 
 
-def _run(key, kernel, model, x, burn_in, draws, thin):
-    arrays, form = arrays_and_form((kernel, model))
-    return _compiled(key, x, arrays, form, burn_in, draws, thin)
+def _state(key, kernel, energy, begin):
+    """The state of the chains; a user's kernel that returns the wrong thing is refused in a sentence."""
+    if isinstance(begin, State):
+        _check_state(key, kernel, energy, begin)
+        state = retarget_chains(kernel, energy, begin)
+    else:
+        state = init_chains(kernel, key, energy, begin)
+    _check_step(key, kernel, energy, state)
+    return state
 
 
-@partial(jax.jit, static_argnums=(3, 4, 5, 6))
-def _compiled(key, x, arrays, form, burn_in, draws, thin):
-    kernel, model = together(arrays, form)
-    fine = _fine(_seen(kernel, model), x)
-    key_burn, keys = _keys(key, draws)
-    state, _ = advance(key_burn, kernel, model, kernel.init(model, x), burn_in)
-    _, kept, totals = _keep(keys, kernel, model, state, thin)
-    return jnp.moveaxis(kept, 0, 1), totals, fine
+def _check_state(key, kernel, energy, state):
+    x = jax.tree.map(lambda leaf: leaf[:, 0], state.x) if getattr(kernel, "all_rungs", False) else state.x
+    expected = jax.eval_shape(lambda: init_chains(kernel, key, energy, x))
+    like = lambda tree: [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
+    if jax.tree.structure(expected) != jax.tree.structure(state) or like(expected) != like(state):
+        raise ValueError(
+            f"expected a state of {type(kernel).__name__}, got {type(state).__name__} of another kernel, space or "
+            "number of chains; go on with the kernel that made it, or start at its points: init=state.x"
+        )
 
 
-@eqx.filter_jit
-def _burn_piece(key, kernel, model, state, steps, first_block):
-    return advance(key, kernel, model, state, steps, first_block=first_block)[0]
+def _check_step(key, kernel, energy, state):
+    name = type(kernel).__name__
+    if not isinstance(state, State):
+        raise ValueError(
+            f"expected {name}.init to return a tw.core.State, got {type(state).__name__}; subclass State with a field x"
+        )
+    stepped = jax.eval_shape(lambda: _as_pair(name, step_chains(kernel, key, energy, state)))
+    new, info = stepped
+    chains = count_chains(state.x)
+    if jax.tree.structure(new) != jax.tree.structure(state):
+        raise ValueError(f"expected {name}.step to return a state like its argument, got another form; keep its fields")
+    for old, leaf in zip(jax.tree.leaves(state), jax.tree.leaves(new), strict=True):
+        if (old.shape, old.dtype) != (leaf.shape, leaf.dtype):
+            raise ValueError(
+                f"expected {name}.step to keep the shapes and types of its state, got {leaf.shape} {leaf.dtype} for "
+                f"{old.shape} {old.dtype}; return arrays like those of init"
+            )
+    for leaf in jax.tree.leaves((new, info)):
+        if leaf.shape[:1] != (chains,):
+            raise ValueError(
+                f"expected the {chains} chains as the leading axis of every array of {name}'s state and info, got "
+                f"shape {leaf.shape}; give one entry for each chain"
+            )
 
 
-_keep_piece = eqx.filter_jit(_keep)
+def _as_pair(name, returned):
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], Info):
+        got = type(returned[1] if isinstance(returned, tuple) and len(returned) == 2 else returned).__name__
+        raise ValueError(f"expected {name}.step to return (state, tw.core.Info), got {got}; return both")
+    return returned
 
 
-_init_piece = eqx.filter_jit(lambda kernel, model, x: kernel.init(model, x))
+def _complete(energy, kept):
+    """Draws of a clamped energy as full points."""
+    return jax.vmap(jax.vmap(energy.complete))(kept) if isinstance(energy, Clamped) else kept
 
 
-def _run_with_bar(key, kernel, model, x, burn_in, draws, thin):
-    """The same chain as `_run`'s, cut into pieces between which the bar moves."""
+@compiled
+def _run(key, begin, kernel, energy, burn_in, draws, thin):
+    fine = _fine(kernel, energy, begin)
+    key_init, key_burn, keys = _keys(key, draws)
+    state = _state(key_init, kernel, energy, begin)
+    if burn_in:
+        state, _ = _advance(energy, kernel, state, key_burn, burn_in, None)
+    state, kept, totals = _keep(keys, kernel, energy, state, thin)
+    kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), kept)
+    return Chains(_complete(energy, kept), reduce_totals(totals, draws * thin), state), fine
+
+
+_state_piece = compiled(_state)
+
+
+@compiled
+def _burn_piece(key, kernel, energy, state, steps, first_block):
+    return _advance(energy, kernel, state, key, steps, None, first_block)[0]
+
+
+@compiled
+def _keep_piece(keys, kernel, energy, state, thin):
+    state, kept, totals = _keep(keys, kernel, energy, state, thin)
+    return state, _complete(energy, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), kept)), totals
+
+
+def _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin) -> Chains:
+    """The same run as `_run`'s, cut into pieces between which the bar moves."""
     from rich.progress import Progress
 
-    key_burn, keys = _keys(key, draws)
-    state, fine = _init_piece(kernel, model, x), _fine(_seen(kernel, model), x)
+    if not is_concrete(key):
+        raise ValueError("expected no progress bar under jit or vmap, got progress=True; leave it out")
+    _refuse_starts(_check_starts(kernel, energy, begin), kernel, energy, begin)
+    key_init, key_burn, keys = _keys(key, draws)
+    state = _state_piece(key_init, kernel, energy, begin)
     kept, totals = [], {}
     with Progress(transient=True) as bar:
-        task = bar.add_task(f"{state.x.shape[0]} chains", total=burn_in + draws * thin)
+        task = bar.add_task(f"{count_chains(state.x)} chains", total=burn_in + draws * thin)
         for block in range(-(-burn_in // _BLOCK)):
             steps = min(_BLOCK, burn_in - block * _BLOCK)
-            state = jax.block_until_ready(_burn_piece(key_burn, kernel, model, state, steps, jnp.asarray(block)))
+            piece = _burn_piece(key_burn, kernel, energy, state, steps, jnp.asarray(block))
+            state = jax.block_until_ready(piece)
             bar.advance(task, steps)
         # equal pieces share one compilation
         length = max(1, draws // 50)
         for start in range(0, draws, length):
             piece = keys[start : start + length]
-            state, x, now = jax.block_until_ready(_keep_piece(piece, kernel, model, state, thin))
-            kept.append(jnp.moveaxis(x, 0, 1))
-            totals = jax.tree.map(jnp.add, totals, now) if totals else now
+            now = jax.block_until_ready(_keep_piece(piece, kernel, energy, state, thin))
+            state, x, more = now
+            kept.append(x)
+            totals = merge_totals(totals, more)
             bar.advance(task, len(piece) * thin)
-    return jnp.concatenate(kept, axis=1), totals, fine
+    joined = jax.tree.map(lambda *pieces: jnp.concatenate(pieces, axis=1), *kept)
+    return Chains(joined, reduce_totals(totals, draws * thin), state)

@@ -9,32 +9,38 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Kernel, Space, State
-from thalweg.samplers.lift import chosen
-from thalweg.spaces import Real
+from thalweg.core import between, bind, count_chains, finite, select, split_batch, whole_number
+from thalweg.core.random import distinct
+from thalweg.samplers.annealing import SimulatedAnnealing
+from thalweg.samplers.single_chain import init_chains, retarget_chains
+from thalweg.spaces import point_space
 
 
 class Begun(NamedTuple):
-    """Chains about to run: where they start, and what `Start.finish` needs to put them back."""
+    """Chains about to run: their state, their conditions where the energy has any, and what `Start.finish` needs."""
 
-    x: Array
+    state: Any
+    conditions: PyTree
     ticket: PyTree
 
 
 class Start(eqx.Module):
-    """A rule for where chains begin; what it remembers between updates is a plain array state."""
+    """A rule for where chains begin. What it keeps between updates are states of the kernel, momenta included.
+
+    ``batch`` are the points of an update, or ``(x, c)`` for a `ConditionalEnergy`; there are as many chains as rows.
+    """
 
     @abc.abstractmethod
-    def init(self, key: PRNGKeyArray, space: Space, batch: Array) -> PyTree:
+    def init(self, key: PRNGKeyArray, kernel: Any, energy: Any, batch: PyTree) -> PyTree:
         """The memory before the first update, for batches like ``batch``."""
 
     @abc.abstractmethod
-    def begin(self, key: PRNGKeyArray, space: Space, memory: PyTree, batch: Array) -> Begun:
-        """As many starting points as the batch has."""
+    def begin(self, key: PRNGKeyArray, kernel: Any, energy: Any, memory: PyTree, batch: PyTree) -> Begun:
+        """The chains of an update, on the energy as it is now."""
 
     @abc.abstractmethod
-    def finish(self, memory: PyTree, ticket: PyTree, x: Array) -> PyTree:
-        """The memory after the chains have come to rest at ``x``."""
+    def finish(self, memory: PyTree, begun: Begun, state: Any) -> PyTree:
+        """The memory after the chains have come to ``state``."""
 
 
 Noise = Callable[[PRNGKeyArray, tuple[int, ...]], Array]
@@ -47,50 +53,78 @@ def uniform_noise(low: float, high: float) -> Noise:
     >>> tw.samplers.uniform_noise(-1.0, 1.0)(jax.random.key(0), (3, 2)).shape
     (3, 2)
     """
-    if not low < high:
+    if not float(finite("low", low)) < float(finite("high", high)):
         raise ValueError(f"expected low < high, got ({low}, {high}); swap them")
     return lambda key, shape: jax.random.uniform(key, shape, minval=low, maxval=high)
 
 
-def _draw(noise: Noise | None, key: PRNGKeyArray, space: Space, count: int) -> Array:
-    return space.noise(key, (count,)) if noise is None else noise(key, (count, *space.shape))
+def _check_noise(noise: Any) -> Any:
+    if noise is not None and (isinstance(noise, type) or not callable(noise)):
+        raise ValueError(
+            f"expected noise(key, shape) -> array, got {noise!r}; give tw.samplers.uniform_noise(-1.0, 1.0)"
+        )
+    return noise
+
+
+def _draw(noise: Noise | None, key: PRNGKeyArray, energy: Any, x: PyTree, count: int) -> PyTree:
+    """``count`` points of noise like the points ``x``."""
+    if noise is None:
+        return point_space(energy, x).noise(key, (count,))
+    drawn = noise(key, (count, *jnp.shape(x)[1:]))
+    if drawn.shape != (count, *jnp.shape(x)[1:]):
+        raise ValueError(
+            f"expected noise of shape {(count, *jnp.shape(x)[1:])}, got {drawn.shape}; return an array of that shape"
+        )
+    return drawn
 
 
 class _FromNoise(Start):
     noise: Noise | None = eqx.field(static=True)
 
-    def init(self, key, space, batch):
+    def init(self, key, kernel, energy, batch):
         return None
 
-    def begin(self, key, space, memory, batch):
-        return Begun(_draw(self.noise, key, space, batch.shape[0]), None)
+    def begin(self, key, kernel, energy, memory, batch):
+        key_noise, key_state = jax.random.split(key)
+        x, conditions = split_batch(energy, batch)
+        fresh = _draw(self.noise, key_noise, energy, x, count_chains(x))
+        return Begun(init_chains(kernel, key_state, bind(energy, conditions), fresh), conditions, None)
 
-    def finish(self, memory, ticket, x):
+    def finish(self, memory, begun, state):
         return None
 
 
 class _FromData(Start):
-    def init(self, key, space, batch):
+    def init(self, key, kernel, energy, batch):
         return None
 
-    def begin(self, key, space, memory, batch):
-        return Begun(batch, None)
+    def begin(self, key, kernel, energy, memory, batch):
+        x, conditions = split_batch(energy, batch)
+        return Begun(init_chains(kernel, key, bind(energy, conditions), x), conditions, None)
 
-    def finish(self, memory, ticket, x):
+    def finish(self, memory, begun, state):
         return None
+
+
+class Kept(NamedTuple):
+    """What a `persistent` start keeps: the states of its chains."""
+
+    state: Any
 
 
 class _Persistent(Start):
     noise: Noise | None = eqx.field(static=True)
 
-    def init(self, key, space, batch):
-        return _draw(self.noise, key, space, batch.shape[0])
+    def init(self, key, kernel, energy, batch):
+        return Kept(_FromNoise(self.noise).begin(key, kernel, energy, None, batch).state)
 
-    def begin(self, key, space, memory, batch):
-        return Begun(memory, None)
+    def begin(self, key, kernel, energy, memory, batch):
+        # those of the first batch for ever would be another law of conditions than the data's
+        _, conditions = split_batch(energy, batch)
+        return Begun(retarget_chains(kernel, bind(energy, conditions), memory.state), conditions, None)
 
-    def finish(self, memory, ticket, x):
-        return x
+    def finish(self, memory, begun, state):
+        return Kept(state)
 
 
 def from_noise(noise: Noise | None = None) -> Start:
@@ -102,7 +136,7 @@ def from_noise(noise: Noise | None = None) -> Start:
     >>> import thalweg as tw
     >>> start = tw.samplers.from_noise(tw.samplers.uniform_noise(-1.0, 1.0))
     """
-    return _FromNoise(noise)
+    return _FromNoise(_check_noise(noise))
 
 
 def from_data() -> Start:
@@ -117,25 +151,37 @@ def from_data() -> Start:
 def persistent(noise: Noise | None = None) -> Start:
     """The same chains go on from update to update: PCD (Tieleman 2008). There are as many as the batch has points.
 
+    With a conditional energy the chains take the conditions of every batch: give them the steps to get from one to the
+    other, or use a `ReplayBuffer`, whose chains keep theirs.
+
     Args:
         noise: where they start before the first update, as in `from_noise`.
 
     >>> import thalweg as tw
     >>> start = tw.samplers.persistent()
     """
-    return _Persistent(noise)
+    return _Persistent(_check_noise(noise))
+
+
+class Slots(NamedTuple):
+    """What a `ReplayBuffer` keeps: states and conditions ``(size, ...)``, and which slots hold any yet."""
+
+    state: Any
+    conditions: PyTree
+    used: Array
 
 
 class ReplayBuffer(Start):
-    """A store of ``size`` samples: each chain restarts from noise with probability ``rejuvenation``, else goes on from
-    a stored sample; either way it is written back to **its own slot** (Du and Mordatch 2019).
+    """A store of ``size`` chains: each chain of an update restarts from noise with probability ``rejuvenation``, else
+    goes on from a stored one; either way it is written back to **its own slot** (Du and Mordatch 2019).
 
-    The slots of one update are all different, so no two chains write to one place.
+    The slots of one update are all different, so no two chains write to one place. A slot that was never used starts
+    from noise. With a conditional energy a slot keeps the condition of its chain; a restart takes that of the batch.
 
     Args:
-        size: number of stored samples, at least the batch size.
+        size: number of stored chains, at least the batch size.
         rejuvenation: R in [0, 1].
-        noise: as in `from_noise`; it also fills the store at first.
+        noise: as in `from_noise`.
 
     >>> import thalweg as tw
     >>> start = tw.samplers.ReplayBuffer(10_000, rejuvenation=0.25)
@@ -146,118 +192,51 @@ class ReplayBuffer(Start):
     noise: Noise | None = eqx.field(static=True)
 
     def __init__(self, size: int, rejuvenation: float | Array = 0.05, noise: Noise | None = None):
-        if size < 1:
-            raise ValueError(f"expected a buffer of at least one sample, got size={size}; 10000 is usual")
-        if isinstance(rejuvenation, (int, float)) and not 0 <= rejuvenation <= 1:
-            raise ValueError(f"expected a rejuvenation between 0 and 1, got {rejuvenation}; 0.25 means 25 %")
-        self.size = int(size)
-        self.rejuvenation = jnp.asarray(rejuvenation, float)
-        self.noise = noise
+        self.size = whole_number("size", size, hint="10000 is usual")
+        self.rejuvenation = between("rejuvenation", rejuvenation, 0, 1, "0.25 means 25 %")
+        self.noise = _check_noise(noise)
 
-    def init(self, key, space, batch):
-        if batch.shape[0] > self.size:
+    def init(self, key, kernel, energy, batch):
+        x, conditions = split_batch(energy, batch)
+        if count_chains(x) > self.size:
             raise ValueError(
                 f"expected a buffer at least as large as the batch, got size={self.size} for a batch of "
-                f"{batch.shape[0]}; raise size"
+                f"{count_chains(x)}; raise size"
             )
-        return _draw(self.noise, key, space, self.size)
+        if isinstance(kernel, SimulatedAnnealing):
+            raise ValueError(
+                "expected a kernel whose chains are of any age for a ReplayBuffer, got SimulatedAnnealing, which cools "
+                "all of them together; use from_noise() or persistent()"
+            )
+        begin = lambda: _FromNoise(self.noise).begin(key, kernel, energy, None, batch)
+        # nothing is read from a slot before it is written, so only shapes are needed
+        begun = eqx.filter_eval_shape(begin)
+        empty = lambda leaf: jnp.zeros((self.size, *leaf.shape[1:]), leaf.dtype)
+        state, conditions = jax.tree.map(empty, (begun.state, begun.conditions))
+        return Slots(state, conditions, jnp.zeros(self.size, bool))
 
-    def begin(self, key, space, memory, batch):
+    def begin(self, key, kernel, energy, memory, batch):
         key_slots, key_fresh, key_restart = jax.random.split(key, 3)
-        count = batch.shape[0]
-        slots = distinct(key_slots, self.size, count)
-        fresh = _draw(self.noise, key_fresh, space, count)
-        restart = jax.random.bernoulli(key_restart, self.rejuvenation, (count,))
-        return Begun(chosen(restart, fresh, memory[slots]), slots)
+        slots = distinct(key_slots, self.size, count_chains(batch))
+        state, conditions, used = jax.tree.map(lambda leaf: leaf[slots], memory)
+        restart = jax.random.bernoulli(key_restart, self.rejuvenation, slots.shape) | ~used
+        fresh = _FromNoise(self.noise).begin(key_fresh, kernel, energy, None, batch)
+        state, conditions = select(restart, (fresh.state, fresh.conditions), (state, conditions))
+        # of what the fresh state has computed of the energy nothing is left after this, and the compiler drops it
+        return Begun(retarget_chains(kernel, bind(energy, conditions), state), conditions, slots)
 
-    def finish(self, memory, ticket, x):
-        return memory.at[ticket].set(x, unique_indices=True)
-
-
-def distinct(key: PRNGKeyArray, size: int, count: int) -> Array:
-    """``count`` different numbers below ``size``, each subset equally likely.
-
-    The first ``count`` exchanges of a shuffle (Fisher and Yates): sorting a buffer of 10 000, as a whole shuffle does,
-    takes longer than a step of a small network.
-    """
-    places = jnp.arange(count)
-    others = jax.random.randint(key, (count,), places, size)
-
-    def exchange(place, order):
-        here, there = order[place], order[others[place]]
-        return order.at[place].set(there).at[others[place]].set(here)
-
-    return jax.lax.fori_loop(0, count, exchange, jnp.arange(size))[:count]
-
-
-def point_space(model: Any, batch: Array) -> Space:
-    """The model's space, or R^shape read off a batch where the model does not know it."""
-    return Real(batch.shape[1:]) if model.space is None else model.space
-
-
-class Replicated(Kernel):
-    """A kernel whose chain is several points at once, one of which is its ``x``: the rungs of a tempered chain.
-
-    Between two updates the energy changes, and what goes on is all these points. A start keeps them as it would keep
-    one point, so that every start serves every such kernel.
-    """
-
-    replicas: eqx.AbstractVar[int]
-
-    @abc.abstractmethod
-    def points(self, state: Any) -> Array:
-        """All points of every chain, ``(chains, replicas, *event)``."""
-
-    @abc.abstractmethod
-    def resume(self, key: PRNGKeyArray, energy: Any, points: Array) -> State:
-        """The state of chains whose points are ``(chains, replicas, *event)``, on an energy that may be a new one."""
-
-
-class _Copies(Space):
-    """Points of ``space``, several to a chain."""
-
-    space: Space
-    copies: int = eqx.field(static=True)
-    shape: tuple[int, ...] = eqx.field(static=True)
-
-    def __init__(self, space: Space, copies: int):
-        self.space, self.copies, self.shape = space, copies, (copies, *space.shape)
-
-    @property
-    def dtype(self) -> Any:
-        return self.space.dtype
-
-    def contains(self, x: Array) -> Array:
-        return jnp.all(jax.vmap(self.space.contains)(x))
-
-    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return self.space.noise(key, (*shape, self.copies))
-
-
-def as_seen(kernel: Kernel, space: Space, batch: Array) -> tuple[Space, Array]:
-    """The space and the batch that a start is shown: every point as often as a chain of ``kernel`` has points."""
-    if not isinstance(kernel, Replicated):
-        return space, batch
-    many = jnp.broadcast_to(batch[:, None], (batch.shape[0], kernel.replicas, *batch.shape[1:]))
-    return _Copies(space, kernel.replicas), many
-
-
-def resumed(key: PRNGKeyArray, kernel: Kernel, energy: Any, x: Array) -> State:
-    """Chains at the points a start has given; ``key`` is used by kernels of several points a chain alone."""
-    return kernel.resume(key, energy, x) if isinstance(kernel, Replicated) else kernel.init(energy, x)
-
-
-def left_at(kernel: Kernel, state: Any) -> Array:
-    """What a start keeps of chains that have come to rest."""
-    return kernel.points(state) if isinstance(kernel, Replicated) else state.x
+    def finish(self, memory, begun, state):
+        put = lambda store, new: store.at[begun.ticket].set(new, unique_indices=True)
+        state, conditions = jax.tree.map(put, (memory.state, memory.conditions), (state, begun.conditions))
+        return Slots(state, conditions, memory.used.at[begun.ticket].set(True))
 
 
 def as_start(start: Any) -> Start:
     """A start, also where the function that makes it (``from_data``) was given instead of its result."""
-    made = start if isinstance(start, Start) else start()
+    made = start() if callable(start) and not isinstance(start, (Start, type)) else start
     if not isinstance(made, Start):
         raise ValueError(
             f"expected a start (from_noise(), from_data(), persistent(), ReplayBuffer(...)), got "
-            f"{type(start).__name__}; give one of these"
+            f"{start!r:.60}; give one of these"
         )
     return made

@@ -6,147 +6,181 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Info, Kernel, State, is_concrete
+from thalweg.core import (
+    ConditionalKernel,
+    Info,
+    Kernel,
+    State,
+    check_instance,
+    count_chains,
+    energies,
+    finite,
+    is_concrete,
+    whole_number,
+)
+from thalweg.core.random import log_uniform, materialize, split
 from thalweg.energies.compose import tempered
-from thalweg.samplers.langevin import Position
-from thalweg.samplers.lift import GradientState, require_energy
-from thalweg.samplers.metropolis import EnergyState
-from thalweg.samplers.noise import log_uniform, made_once, split
-from thalweg.samplers.run import sample
-from thalweg.samplers.starts import Replicated
+from thalweg.samplers.run import energy_first, sample
+from thalweg.samplers.single_chain import init_chains, retarget_chains, step_chains
+from thalweg.samplers.states import AbstractEnergyState, refuse_score
+
+
+class AbstractOverKernel(Kernel):
+    """A kernel that runs another one on energies it makes of the given one."""
+
+    kernel: eqx.AbstractVar[Any]
+
+    def _check_inner(self) -> None:
+        name = type(self).__name__
+        check_instance(f"a kernel inside {name}", self.kernel, ("init", "step"), "tw.samplers.MALA(0.1)")
+        if isinstance(self.kernel, (AbstractOverKernel, ConditionalKernel)):
+            raise ValueError(
+                f"expected a kernel for one temperature inside {name}, got {type(self.kernel).__name__}, which changes "
+                "temperatures or noise levels itself; use its own inner kernel"
+            )
 
 
 class Rungs(State):
-    """``x`` ``(chains, *event)`` is the coldest rung; ``inner`` holds all rungs, its leading axis the temperatures."""
+    """The inner kernel's state at every temperature, its arrays ``(chains, rungs, ...)``; ``x`` is the coldest rung, or
+    all of them ``(chains, rungs, *event)``."""
 
-    x: Array
     inner: Any
     parity: Array
+    all_rungs: bool = eqx.field(static=True)
+
+    @property
+    def x(self) -> PyTree:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Where the chains are."""
+        return self.points if self.all_rungs else self.rung(0).x
+
+    @property
+    def points(self) -> PyTree:
+        """Where all rungs of all chains are, ``(chains, rungs, *event)``."""
+        chains, rungs = jax.tree.leaves(self.inner)[0].shape[:2]
+        flat = jax.tree.map(lambda leaf: leaf.reshape(chains * rungs, *leaf.shape[2:]), self.inner)
+        return jax.tree.map(lambda leaf: leaf.reshape(chains, rungs, *leaf.shape[1:]), flat.x)
+
+    def rung(self, number: int) -> Any:
+        """The inner state of one temperature."""
+        return jax.tree.map(lambda leaf: leaf[:, number], self.inner)
 
 
-class ParallelTempering(Replicated):
+class ParallelTempering(AbstractOverKernel):
     r"""Copies of every chain at temperatures ``1 = T_1 < … < T_n``: each step moves all with the inner kernel on
     ``E/T_i``, then neighbours swap with probability ``min(1, exp((1/T_i - 1/T_j)(E(x_i) - E(x_j))))``, even pairs and
     odd pairs in turn.
 
-    Exactly invariant when the inner kernel is. ``draws`` are the coldest rung's; ``stats["swap_rate"]`` is the mean
-    acceptance of each neighbouring pair's swaps. Works over continuous and discrete kernels. As a training sampler all
-    rungs go on from update to update with a `persistent` start or a `ReplayBuffer`.
+    Exactly invariant when the inner kernel is. ``draws`` are the coldest rung's; ``stats["swap_rate"]``,
+    ``(chains, n - 1)``, is the mean acceptance of each neighbouring pair's swaps. Works over continuous and discrete
+    kernels; momenta go along with their points. As a training sampler all rungs go on from update to update.
     References: Geyer (1991), Computing Science and Statistics; Syed et al. (2022), J. R. Stat. Soc. B 84, for the
     even-odd swaps.
 
     Args:
         kernel: the inner kernel.
         temperatures: ``(n,)``, rising from 1.
+        all_rungs: keep the draws of all rungs, ``(chains, draws, n, *event)``, not the coldest alone.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.ParallelTempering(tw.samplers.MALA(0.3), [1.0, 3.0, 9.0])
     >>> chains = tw.sample(tw.energies.DoubleWell(8.0), kernel, jnp.ones((4, 2)), key=jax.random.key(0), draws=50)
     >>> chains.stats["swap_rate"].shape
-    (2,)
+    (4, 2)
     """
 
-    kernel: Kernel
+    kernel: Any
     temperatures: Array
+    all_rungs: bool = eqx.field(static=True)
 
-    def __init__(self, kernel: Kernel, temperatures: Any):
-        ladder = jnp.asarray(temperatures, float)
+    takes_per_chain_energies = True
+
+    def __init__(self, kernel: Any, temperatures: Any, all_rungs: bool = False):
+        ladder = finite("temperatures", temperatures)
         if ladder.ndim != 1 or len(ladder) < 2:
             raise ValueError(
                 f"expected at least two temperatures, got shape {ladder.shape}; give for example [1, 2, 4]"
             )
         if is_concrete(ladder) and not (ladder[0] == 1 and np.all(np.diff(ladder) > 0)):
             raise ValueError(f"expected temperatures rising from 1, got {np.asarray(ladder)}; sort them, starting at 1")
-        self.kernel, self.temperatures = kernel, ladder
+        self.kernel, self.temperatures, self.all_rungs = kernel, ladder, bool(all_rungs)
+        self._check_inner()
 
-    def init(self, energy: Any, x: Array) -> Rungs:
-        require_energy("ParallelTempering", energy)
-        inner = jax.vmap(lambda temperature: self.kernel.init(tempered(energy, temperature), x))(self.temperatures)
-        return Rungs(x, inner, jnp.zeros((), int))
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Rungs:
+        rungs = len(self.temperatures)
+        return self.init_rungs(key, energy, jax.tree.map(lambda leaf: jnp.stack([leaf] * rungs, axis=1), x))
 
-    @property
-    def replicas(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return len(self.temperatures)
+    def init_rungs(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Rungs:
+        """The state of chains whose rungs begin apart, ``x`` being ``(chains, rungs, *event)``."""
+        refuse_score("ParallelTempering", energy)
 
-    def points(self, state: Rungs) -> Array:
-        return jnp.moveaxis(state.inner.x, 0, 1)
+        def begin(temperature, key, x):
+            return init_chains(self.kernel, key, tempered(energy, temperature), x)
 
-    def resume(self, key: PRNGKeyArray, energy: Any, points: Array) -> Rungs:
-        rungs = jnp.moveaxis(points, 1, 0)
-        at = lambda temperature, x: self.kernel.init(tempered(energy, temperature), x)
-        inner = jax.vmap(at)(self.temperatures, rungs)
-        # which pairs swap first is drawn: with an odd number of steps a resume, the others would lag behind or never
-        # swap at all
-        return Rungs(rungs[0], inner, jax.random.randint(key, (), 0, 2, int))
+        keys = split(key, len(self.temperatures))
+        inner = jax.vmap(begin, in_axes=(0, 0, 1), out_axes=1)(self.temperatures, keys, x)
+        return Rungs(inner, jnp.zeros(count_chains(x), int), self.all_rungs)  # pyright: ignore[reportCallIssue]
+
+    def retarget(self, energy: Any, state: Rungs) -> Rungs:
+        return Rungs(self._retarget(energy, state.inner), state.parity, self.all_rungs)  # pyright: ignore[reportCallIssue]
+
+    def _retarget(self, energy: Any, inner: Any) -> Any:
+        at = lambda temperature, own: retarget_chains(self.kernel, tempered(energy, temperature), own)
+        return jax.vmap(at, in_axes=(0, 1), out_axes=1)(self.temperatures, inner)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: Rungs) -> tuple[Rungs, Info]:
         count = len(self.temperatures)
         keys = split(key, count + 1)
 
         def move(temperature, key, inner):
-            return self.kernel.step(key, tempered(energy, temperature), inner)
+            return step_chains(self.kernel, key, tempered(energy, temperature), inner)
 
-        moves = lambda: jax.vmap(move)(self.temperatures, keys[1:], state.inner)
-        inner, info = made_once(self.temperatures > 0, moves)
-        energies = self._energies(energy, inner)  # (rungs, chains)
+        moves = lambda: jax.vmap(move, in_axes=(0, 0, 1), out_axes=1)(self.temperatures, keys[1:], state.inner)
+        inner, info = materialize(self.temperatures > 0, moves)
+        reached = self._energies(energy, inner)  # (chains, rungs)
         beta = 1 / self.temperatures
-        log_accept = (beta[:-1] - beta[1:])[:, None] * (energies[:-1] - energies[1:])
+        log_accept = (beta[:-1] - beta[1:]) * (reached[:, :-1] - reached[:, 1:])
         # pairs (0,1), (2,3), … at even steps and (1,2), (3,4), … at odd ones
-        tried = (jnp.arange(count - 1) % 2 == state.parity)[:, None]
+        tried = jnp.arange(count - 1) % 2 == state.parity[:, None]
         swap = tried & (log_uniform(keys[0], log_accept.shape) < log_accept)
-        inner = self._exchanged(energy, inner, swap)
-        rate = jnp.where(tried, jnp.exp(jnp.minimum(log_accept, 0)), 0.0).mean(axis=1) * 2
-        told = Info(
-            acceptance=None if info.acceptance is None else info.acceptance[0],
-            gradient_norm=None if info.gradient_norm is None else info.gradient_norm[0],
-            divergent=None if info.divergent is None else jnp.any(info.divergent, axis=0),
+        inner = self._exchange(energy, inner, swap)
+        rate = jnp.where(tried, jnp.exp(jnp.minimum(log_accept, 0)), 0.0) * 2
+        metrics = Info(
+            acceptance=None if info.acceptance is None else info.acceptance[:, 0],
+            gradient_norm=None if info.gradient_norm is None else info.gradient_norm[:, 0],
+            divergent=None if info.divergent is None else jnp.any(info.divergent, axis=1),
             extra={"swap_rate": rate},
         )
-        return Rungs(inner.x[0], inner, 1 - state.parity), told
+        return Rungs(inner, 1 - state.parity, self.all_rungs), metrics  # pyright: ignore[reportCallIssue]
 
     def _energies(self, energy: Any, inner: Any) -> Array:
-        if isinstance(inner, (EnergyState, GradientState)):  # they carry E/T already
-            return inner.energy * self.temperatures[:, None]
-        return jax.vmap(jax.vmap(energy))(inner.x)
+        if isinstance(inner, AbstractEnergyState) and inner.coordinates is None:  # they carry E/T already
+            return inner.energy * self.temperatures
+        at = lambda own: energies(energy, own.x)
+        return jax.vmap(at, in_axes=1, out_axes=1)(inner)
 
-    def _exchanged(self, energy: Any, inner: Any, swap: Array) -> Any:
+    def _exchange(self, energy: Any, inner: Any, swap: Array) -> Any:
         """The rungs after the swaps; what a state carries of the energy is carried along to the new temperature."""
-        rungs, none = np.arange(len(swap) + 1), jnp.zeros_like(swap[:1])
-        hotter, colder = jnp.concatenate([swap, none]), jnp.concatenate([none, swap])  # where a rung takes from
-
+        rungs, none = np.arange(swap.shape[1] + 1), jnp.zeros_like(swap[:, :1])
+        hotter, colder = jnp.concatenate([swap, none], 1), jnp.concatenate([none, swap], 1)  # where a rung takes from
         above, below = np.minimum(rungs + 1, rungs[-1]), np.maximum(rungs - 1, 0)
 
         def take(leaf):
             like = lambda taken: taken.reshape(*taken.shape, *[1] * (leaf.ndim - 2))
-            return jnp.where(like(hotter), leaf[above], jnp.where(like(colder), leaf[below], leaf))
+            return jnp.where(like(hotter), leaf[:, above], jnp.where(like(colder), leaf[:, below], leaf))
 
-        spread = jnp.broadcast_to(self.temperatures[:, None], hotter.shape)
-        factor = take(spread) / spread
-        at = lambda temperature, state, factor: carried(self.kernel, tempered(energy, temperature), state, factor)
-        return jax.vmap(at)(self.temperatures, jax.tree.map(take, inner), factor)
-
-
-def carried(kernel: Kernel, energy: Any, state: Any, factor: Array) -> Any:
-    """The state of a kernel whose energy was multiplied by ``factor`` (one number, or one per chain).
-
-    Energies and gradients that a state carries are multiplied too; a state of another kind is made anew on ``energy``.
-    """
-    if not isinstance(state, (EnergyState, GradientState)):
-        return state if isinstance(state, Position) else kernel.init(energy, state.x)
-    state = eqx.tree_at(lambda s: s.energy, state, state.energy * factor)
-    if isinstance(state, GradientState):
-        spread = jnp.broadcast_to(factor, state.energy.shape)
-        spread = spread.reshape(*spread.shape, *[1] * (state.gradient.ndim - 1))
-        state = eqx.tree_at(lambda s: s.gradient, state, state.gradient * spread)
-    return state
+        taken = jax.tree.map(take, inner)
+        if not isinstance(inner, AbstractEnergyState) or inner.coordinates is not None:
+            return self._retarget(energy, taken)
+        here = jnp.broadcast_to(self.temperatures, hotter.shape)
+        return jax.vmap(lambda own, factor: own.scaled(factor), in_axes=1, out_axes=1)(taken, take(here) / here)
 
 
 def tune_ladder(
-    kernel: Kernel,
     energy: Any,
-    init: Array,
+    kernel: Any,
+    init: Any,
     *,
     key: PRNGKeyArray,
     hottest: float,
@@ -161,27 +195,34 @@ def tune_ladder(
     any target rate is reached: the rate is about ``1 - barrier/(rungs - 1)``. Reference: Syed et al. (2022).
 
     Args:
-        kernel: the inner kernel.
         energy: any energy.
+        kernel: the inner kernel.
         init: where the pilots start, ``(chains, *event)``.
+        key: all randomness.
         hottest: the last temperature.
         rungs: how many temperatures, at least 2.
+        steps: of a pilot run.
+        rounds: pilot runs.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> well, init = tw.energies.DoubleWell(8.0), jnp.ones((64, 2))
     >>> mala, key = tw.samplers.MALA(0.05), jax.random.key(0)
-    >>> tuned = tw.samplers.tune_ladder(mala, well, init, key=key, hottest=20.0, rungs=5)
-    >>> rates = tw.sample(well, tuned, init, key=jax.random.key(1), draws=200, burn_in=100).stats["swap_rate"]
+    >>> tuned = tw.samplers.tune_ladder(well, mala, init, key=key, hottest=20.0, rungs=5)
+    >>> chains = tw.sample(well, tuned, init, key=jax.random.key(1), draws=200, burn_in=100)
+    >>> rates = chains.stats["swap_rate"].mean(axis=0)
     >>> bool(rates.max() - rates.min() < 0.2)
     True
     """
-    if rungs < 2 or not hottest > 1:
-        raise ValueError(f"expected rungs >= 2 and hottest > 1, got {rungs} and {hottest}; give for example 6 and 20")
+    energy, kernel = energy_first(energy, kernel)
+    rungs, steps = whole_number("rungs", rungs, 2), whole_number("steps", steps, 2)
+    rounds = whole_number("rounds", rounds)
+    if not float(finite("hottest", hottest)) > 1:
+        raise ValueError(f"expected hottest > 1, got {hottest}; give for example 20")
     temperatures = np.geomspace(1.0, hottest, rungs)
     for key_round in jax.random.split(key, rounds):
         tempering = ParallelTempering(kernel, temperatures)
         chains = sample(energy, tempering, init, key=key_round, draws=1, burn_in=steps // 2, thin=steps)
-        rejected = np.maximum(1 - np.asarray(chains.stats["swap_rate"]), 1e-3)
+        rejected = np.maximum(1 - np.mean(chains.stats["swap_rate"], axis=0), 1e-3)
         barrier = np.concatenate([[0.0], np.cumsum(rejected)])
         even = np.linspace(0, barrier[-1], rungs)
         # in 1/T the rejection rate per unit is smooth, so that is where the rungs are moved

@@ -1,7 +1,11 @@
 """What happens beside training: evaluations every so often."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from thalweg.core import whole_number
 
 
 class Callback(NamedTuple):
@@ -17,6 +21,44 @@ def every(interval: int, function: Callable[[Any], Mapping[str, float] | None]) 
     >>> import thalweg as tw
     >>> callback = tw.train.every(100, lambda run: {"updates": run.step})
     """
-    if interval < 1:
-        raise ValueError(f"expected an interval of at least one update, got {interval}; give for example 100")
-    return Callback(interval, function)
+    if not callable(function):
+        raise ValueError(f"expected a function of the run, got {type(function).__name__}; write lambda run: {{...}}")
+    return Callback(whole_number("interval", interval, hint="give the number of updates, for example 100"), function)
+
+
+def check_callbacks(callbacks: Any) -> Sequence[Callback]:
+    """Callbacks as a list, refused where one is not made by `every`."""
+    listed = list(callbacks) if isinstance(callbacks, (list, tuple)) and not isinstance(callbacks, Callback) else None
+    if listed is None or not all(isinstance(callback, Callback) for callback in listed):
+        raise ValueError(
+            f"expected a list of callbacks, got {type(callbacks).__name__ if listed is None else listed!r:.60}; "
+            "write callbacks=[tw.train.every(100, function)]"
+        )
+    return listed
+
+
+def evaluate(callback: Callback, run: Any) -> dict[str, float]:
+    """The numbers a callback returns for the run so far."""
+    values = callback.function(run)
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise ValueError(
+            f"expected a callback to return a dictionary of numbers or nothing, got {type(values).__name__}; "
+            'write {"name": value}'
+        )
+    for name, value in values.items():
+        if not isinstance(name, str) or name in ("step", "evaluation") or not _is_number(value):
+            raise ValueError(
+                f"expected a number under a name of its own from a callback, got {type(value).__name__} under "
+                f"{name!r:.40}; return scalars under names other than 'step' and 'evaluation'"
+            )
+    return {name: float(value) for name, value in values.items()}
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return jnp.shape(value) == () and not isinstance(value, (str, bytes))

@@ -1,8 +1,8 @@
-"""The training loop: one jitted update holds sampling, loss, gradient, optimiser and refresh."""
+"""The training loop."""
 
 import contextlib
-from collections.abc import Sequence
-from functools import partial
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, ScoreNetwork, arrays_and_form, as_model, refresh, together, trainable_part, whole
-from thalweg.data import check_array
-from thalweg.spaces import Discrete
-from thalweg.train.callbacks import Callback
+from thalweg.core import Objective, check_instance, merge_static, require_model, split_static, typed_key, whole_number
+from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.data import Batches, check_concrete, check_data
+from thalweg.train.optimizer import check_optimizer
 from thalweg.train.record import Record, interrupts, progress_bar
+from thalweg.train.update import Update, averaged_model, begin, training_key
 
 
 class Run(eqx.Module):
@@ -36,16 +37,6 @@ class Run(eqx.Module):
     step: int
     history: dict[str, np.ndarray]
     evaluations: list[dict[str, float]]
-
-
-class _Training(eqx.Module):
-    """All that changes from update to update."""
-
-    energy: Any
-    params: PyTree
-    state: PyTree
-    optimizer: PyTree
-    average: PyTree
 
 
 def fit(
@@ -71,10 +62,12 @@ def fit(
     checkpoint (with a ``run_dir``) and raises ``KeyboardInterrupt``.
 
     Args:
-        energy: a parametrised energy (its floating-point arrays are trained) or a score network.
-        data: ``(rows, *event)``, or a tree of arrays with the same number of rows.
+        energy: a parametrised energy (its floating-point arrays are trained) or a score network; it comes back as the
+            type it has, as ``run.energy`` and in the callbacks.
+        data: points of the energy's space, ``(rows, *event)`` or a tree of such; ``(x, c)`` to learn p(x|c) with a
+            `ConditionalEnergy`; or a `tw.data.Dataset`, of whose training rows (and labels, as c) they are.
         objective: for example ``tw.objectives.MaximumLikelihood()``.
-        optimizer: for example ``optax.adam(1e-3)``.
+        optimizer: for example ``optax.adam(1e-3)``; one made anew compiles nothing anew.
         steps: the number of updates in all, those before a resume included.
         batch_size: rows per update.
         key: all randomness.
@@ -97,44 +90,46 @@ def fit(
     >>> run.history["energy_gap"].shape
     (3,)
     """
-    model = as_model(energy)
-    rows = check_fit(model, data, steps, batch_size, ema, resume, run_dir)
-    data = jax.tree.map(np.asarray, data)
-    key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
-    batches = _Batches(data, rows, batch_size, key)
+    check_concrete(key=key, energy=energy, objective=objective, data=data)
+    check_parts(energy, objective, optimizer)
+    data, rows = check_fit(energy, data, steps, batch_size, ema, resume, run_dir)
+    check_flag("progress", progress)
+    callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
+    every = max(1, steps // 10) if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
+    key = typed_key(key)
+    batches, key = Batches(data, rows, batch_size, key), training_key(key)
 
-    training = begin(model, batches.at(0), objective, optimizer, ema, key)
-    record = Record(None if run_dir is None else Path(run_dir))
+    batch = batches.at(0)
+    training = begin(energy, batch, objective, optimizer, ema, key)
+    update = Update(objective, optimizer, training, batch, ema=ema)
+    arrays, form = split_static(training)
+    record = Record(folder)
     checkpoints, done = None, 0
-    if run_dir is not None:
-        checkpoints = Checkpoints(Path(run_dir) / "checkpoints")
+    if folder is not None:
+        checkpoints = Checkpoints(folder / "checkpoints")
         if resume:
-            arrays, static = eqx.partition(training, eqx.is_array)
             done, arrays = checkpoints.restore(arrays)
-            training = eqx.combine(arrays, static)
             record.rewind(done)
         elif checkpoints.latest() is not None:
             raise ValueError(
                 f"expected a new run folder, got {run_dir} with a run in it; pass resume=True or name another folder"
             )
-    every = max(1, steps // 10) if checkpoint_every is None else checkpoint_every
 
     def snapshot() -> Run:
         # copies, since the next update writes over the buffers of this one
-        kept = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, training)
+        kept = merge_static(jax.tree.map(jnp.copy, arrays), form)
         average = averaged_model(kept)
         return Run(average, kept.energy, kept.params, kept.state, done, record.history(), list(record.evaluations))
 
     def save() -> None:
         record.flush()
         if checkpoints is not None and checkpoints.latest() != done:
-            checkpoints.save(done, eqx.filter(training, eqx.is_array))
+            checkpoints.save(done, arrays)
 
     with progress_bar(progress, done, steps) as show, interrupts() as interrupted, contextlib.closing(record):
         waiting = None
         while done < steps:
-            held = (objective, optimizer, key, jnp.asarray(done), jnp.asarray(0.0 if ema is None else ema))
-            training, metrics = update((*held, batches.at(done)), training)
+            arrays, metrics = update(arrays, key, done, batches.at(done))
             done += 1
             # the numbers of the update before are read while this one computes
             if waiting is not None:
@@ -145,7 +140,7 @@ def fit(
                 show(record.add(*waiting))
                 waiting = None
                 for callback in due:
-                    record.evaluate(done, callback.function(snapshot()))
+                    record.evaluate(done, evaluate(callback, snapshot()))
             stop = interrupted()
             if done % every == 0 or done == steps or stop:
                 if waiting is not None:
@@ -155,61 +150,6 @@ def fit(
             if stop:
                 raise KeyboardInterrupt
         return snapshot()
-
-
-def begin(model, batch, objective, optimizer, ema, key) -> _Training:
-    params, state = objective.init(jax.random.fold_in(key, 0), model, batch)
-    if not jax.tree.leaves(trainable_part(model)[0]):
-        raise ValueError(
-            "expected an energy with parameters to train, got none; write it as an eqx.Module whose arrays are fields "
-            "(a plain function holds no parameters)"
-        )
-    average = None if ema is None else trainable_part(model)[0]
-    training = _Training(model, params, state, optimizer.init(trainable_part((model, params))[0]), average)
-    # copies, since the first update writes over its inputs and the caller keeps theirs
-    return jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, training)
-
-
-def averaged_model(training: _Training) -> Any:
-    """The model with its averaged weights and its newest buffers; the model itself where nothing is averaged."""
-    if training.average is None:
-        return training.energy
-    return whole(training.average, trainable_part(training.energy)[1])
-
-
-def update(held, training: _Training) -> tuple[_Training, dict[str, Array]]:
-    arrays, form = arrays_and_form(training)
-    arrays, metrics = _update(*arrays_and_form(held), arrays, form)
-    return together(arrays, form), metrics
-
-
-@partial(jax.jit, static_argnums=(1, 3), donate_argnums=2)
-def _update(held_arrays, held_form, arrays, form):
-    objective, optimizer, key, step, ema, batch = together(held_arrays, held_form)
-    training = together(arrays, form)
-    trainable, fixed = trainable_part((training.energy, training.params))
-
-    def loss(trainable):
-        energy, params = whole(trainable, fixed)
-        return objective.loss(jax.random.fold_in(key, step + 1), energy, params, training.state, batch)
-
-    (value, told), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(trainable)
-    change, optimizer_state = optimizer.update(gradient, training.optimizer, trainable)
-    trainable = eqx.apply_updates(trainable, change)
-    energy, params = whole(trainable, fixed)
-    energy = refresh(energy)
-    average = None
-    if training.average is not None:
-        decay = jnp.minimum(ema, (1.0 + step) / (10.0 + step))
-        new = trainable_part(energy)[0]
-        average = jax.tree.map(lambda old, now: decay * old + (1 - decay) * now, training.average, new)
-    new, new_form = arrays_and_form(_Training(energy, params, told.state, optimizer_state, average))
-    if new_form != form:
-        raise ValueError(
-            "expected an objective and an optimiser whose state keeps its form from update to update, got another one "
-            f"from {type(objective).__name__}; return a state of the arrays that init returned"
-        )
-    return new, {"loss": value, **told.metrics}
 
 
 def working_memory(
@@ -224,48 +164,76 @@ def working_memory(
     >>> tw.train.working_memory(energy, batch, objective, optimizer=optax.adam(1e-3), key=key) > 10_000
     True
     """
-    training = begin(as_model(energy), batch, objective, optimizer, None, key)
-    held = arrays_and_form((objective, optimizer, key, jnp.asarray(0), jnp.asarray(0.0), batch))
-    plan = _update.lower(*held, *arrays_and_form(training)).compile().memory_analysis()
+    check_concrete(key=key, energy=energy, objective=objective, batch=batch)
+    check_parts(energy, objective, optimizer)
+    batch, _ = check_data(energy, batch)
+    key = training_key(typed_key(key))
+    training = begin(energy, batch, objective, optimizer, None, key)
+    update = Update(objective, optimizer, training, batch)
+    plan = update.program.lower(*update.arguments(split_static(training)[0], key, 0, batch)).compile().memory_analysis()
     return plan.temp_size_in_bytes  # pyright: ignore[reportOptionalMemberAccess]
 
 
-class _Batches:
-    """Rows without replacement, epoch by epoch; the batch of an update follows from its number alone."""
+def check_parts(energy: Any, objective: Any, optimizer: Any) -> None:
+    """Refuse what is no model, no objective or no optimiser."""
+    require_model("fit", energy)
+    check_instance("an objective", objective, ("init", "loss"), "tw.objectives.MaximumLikelihood()")
+    check_optimizer(optimizer)
+    for name, part in (("energy", energy), ("objective", objective)):
+        try:
+            for value in _static_values(part):
+                bool(value == value)
+        except Exception as problem:  # whatever a user's type raises when it is compared
+            raise ValueError(
+                f"expected static fields in the {name} that can be compared, got one that cannot, such as an array; "
+                "keep arrays as ordinary fields (in paramax.NonTrainable where they are not trained)"
+            ) from problem
 
-    def __init__(self, data: PyTree, rows: int, size: int, key: PRNGKeyArray):
-        self._data, self._rows, self._size = data, rows, size
-        self._seed = np.asarray(jax.random.key_data(key)).ravel().tolist()
-        self._epoch, self._order = -1, np.arange(0)
 
-    def at(self, step: int) -> PyTree:
-        epoch, place = divmod(step, self._rows // self._size)
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng([*self._seed, epoch]).permutation(self._rows)
-        chosen = self._order[place * self._size : (place + 1) * self._size]
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[chosen]), self._data)
+def _static_values(tree: PyTree) -> Iterator[Any]:
+    """What of a tree of modules is part of a program: static fields, and the leaves that are no arrays."""
+    parts = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, eqx.Module) and node is not tree)
+    for part in parts:
+        if isinstance(part, eqx.Module):
+            yield from _static_values(part)
+        elif not isinstance(part, (jax.Array, np.ndarray, np.generic)):
+            yield hash(part)
+    if isinstance(tree, eqx.Module):
+        for field in dataclasses.fields(tree):
+            if field.metadata.get("static", False):
+                yield getattr(tree, field.name, None)
 
 
-def check_fit(model, data, steps, batch_size, ema, resume, run_dir) -> int:
-    leaves = jax.tree.leaves(data)
-    if not leaves:
-        raise ValueError("expected data of shape (rows, *event), got nothing; give an array")
-    space = model.space
-    whole = isinstance(space, Discrete)
-    check_array(leaves[0], event_shape=None if space is None else space.shape, integers=whole)
-    rows = len(leaves[0])
-    if any(len(leaf) != rows for leaf in leaves):
-        raise ValueError(
-            f"expected the same number of rows in all data, got {[len(leaf) for leaf in leaves]}; align them"
-        )
-    if not 1 <= batch_size <= rows:
+def check_fit(
+    energy: Any, data: PyTree, steps: Any, batch_size: Any, ema: Any, resume: Any = False, run_dir: Any = None
+) -> tuple[PyTree, int]:
+    """Refuse what `fit` cannot train on; the data as arrays, and the number of their rows."""
+    data, rows = check_data(energy, data)
+    _count("steps", steps)
+    if _count("batch_size", batch_size) > rows:
         raise ValueError(f"expected a batch_size between 1 and the {rows} rows of data, got {batch_size}; lower it")
-    if steps < 1:
-        raise ValueError(f"expected steps >= 1, got {steps}; give the number of updates")
-    if ema is not None and not 0 <= ema < 1:
-        raise ValueError(f"expected ema in [0, 1), got {ema}; 0.999 is usual")
+    if ema is not None and not (isinstance(ema, (int, float, np.number)) and 0 <= ema < 1):
+        raise ValueError(f"expected ema in [0, 1), got {ema!r:.60}; 0.999 is usual")
+    check_flag("resume", resume)
     if resume and run_dir is None:
         raise ValueError("expected a run_dir to resume from, got none; name the run's folder")
-    if isinstance(model, ScoreNetwork) and whole:
-        raise ValueError(f"expected a continuous space for a score network, got {space}; use an energy")
-    return rows
+    return data, rows
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"expected {name} to be True or False, got {value!r:.60}; say which")
+
+
+def _count(name: str, value: Any) -> int:
+    number = whole_number(name, value)
+    if number >= 2**31:
+        raise ValueError(f"expected {name} below 2^31, got {number}; give a smaller number")
+    return number
+
+
+def _as_folder(run_dir: Any) -> Path | None:
+    if run_dir is not None and not isinstance(run_dir, (str, Path)):
+        raise ValueError(f"expected run_dir to be a path, got {run_dir!r:.60}; name a folder")
+    return None if run_dir is None else Path(run_dir)

@@ -3,17 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, as_model
+from thalweg.core import Objective, merge_static, split_static, typed_key
 from thalweg.train.checkpoint import Checkpoints
-from thalweg.train.loop import Run, averaged_model, begin
+from thalweg.train.data import check_data
+from thalweg.train.loop import Run, check_parts
 from thalweg.train.record import parse_line
+from thalweg.train.update import averaged_model, begin, training_key
 
 
 def load(
@@ -55,11 +54,11 @@ def load(
         raise ValueError(
             f"expected a run with checkpoints in {run_dir}, got none; train first, or check the run's name"
         )
-    batch = jax.tree.map(jnp.asarray, batch)
-    training = begin(as_model(energy), batch, objective, optimizer, ema, key)
-    arrays, static = eqx.partition(training, eqx.is_array)
+    check_parts(energy, objective, optimizer)
+    batch, _ = check_data(energy, batch)
+    arrays, form = split_static(begin(energy, batch, objective, optimizer, ema, training_key(typed_key(key))))
     step, arrays = Checkpoints(folder).restore(arrays)
-    training = eqx.combine(arrays, static)
+    training = merge_static(arrays, form)
     history, evaluations = _record(Path(run_dir) / "metrics.jsonl", step)
     return Run(averaged_model(training), training.energy, training.params, training.state, step, history, evaluations)
 

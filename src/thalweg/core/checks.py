@@ -1,0 +1,152 @@
+"""Numbers and shapes looked at, and refused in a sentence: what was expected, what came, what to do."""
+
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, PyTree
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether a number can be looked at now, which it cannot while a function is being traced.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from thalweg.core import is_concrete
+    >>> is_concrete(jnp.ones(2)), jax.eval_shape(lambda x: x * is_concrete(x), jnp.ones(2)).shape
+    (True, (2,))
+    """
+    return not isinstance(value, Tracer)
+
+
+def real(name: str, value: Any) -> Array:
+    """``value`` as a floating array, refused where it is not made of real numbers.
+
+    >>> from thalweg.core import real
+    >>> float(real("bias", 2))
+    2.0
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"expected {name} without masked entries, got a masked array; fill them, or leave them out")
+    try:
+        array = jnp.asarray(value, dtype=jnp.result_type(float))
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"expected {name} to be real numbers, got {_shown(value)}; give a number or an array"
+        ) from None
+    if jnp.iscomplexobj(value):
+        raise ValueError(f"expected {name} to be real numbers, got complex ones; take their real part")
+    return array
+
+
+def finite(name: str, value: Any) -> Array:
+    """`real`, refused where a number is not finite."""
+    array = real(name, value)
+    if is_concrete(array) and not np.all(np.isfinite(array)):
+        raise ValueError(f"expected {name} to be finite, got {_shown(value)}; look for NaN and infinity")
+    return array
+
+
+def positive(name: str, value: Any) -> Array:
+    """``value`` as a floating array leaf, refused where it is not a finite number above zero.
+
+    >>> from thalweg.core import positive
+    >>> float(positive("step_size", 0.5))
+    0.5
+    """
+    array = real(name, value)
+    if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) > 0)):
+        raise ValueError(f"expected {name} > 0, got {_shown(value)}; give a positive number")
+    return array
+
+
+def non_negative(name: str, value: Any) -> Array:
+    """``value`` as a floating array leaf, refused where it is not a finite number of at least zero."""
+    array = real(name, value)
+    if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) >= 0)):
+        raise ValueError(f"expected {name} >= 0, got {_shown(value)}; give zero or a positive number")
+    return array
+
+
+def between(name: str, value: Any, low: float, high: float, hint: str) -> Array:
+    """``value`` as a floating array leaf, refused where it is not within ``[low, high]``."""
+    array = real(name, value)
+    if is_concrete(array) and not np.all((np.asarray(array) >= low) & (np.asarray(array) <= high)):
+        raise ValueError(f"expected {name} between {low:g} and {high:.6g}, got {_shown(value)}; {hint}")
+    return array
+
+
+def whole_number(name: str, value: Any, least: int = 1, hint: str | None = None) -> int:
+    """``value`` as an int, refused where it is not a whole number of at least ``least`` that 32 bits can hold.
+
+    >>> from thalweg.core import whole_number
+    >>> whole_number("steps", 20)
+    20
+    """
+    try:
+        number = operator.index(value)
+        fits = not isinstance(value, (bool, np.bool_)) and least <= number
+    except TypeError:
+        fits = False
+    if fits and number >= 2**31:
+        raise ValueError(f"expected {name} to be a whole number below 2^31, got {number}; do it in several runs")
+    if not fits:
+        say = f"give for example {max(least, 1)}" if hint is None else hint
+        raise ValueError(f"expected {name} to be a whole number >= {least}, got {_shown(value)}; {say}")
+    return number
+
+
+def typed_key(key: Any) -> Array:
+    """A random key as one typed key, refused where it is none.
+
+    >>> import jax
+    >>> from thalweg.core import typed_key
+    >>> typed_key(jax.random.key(0)).shape
+    ()
+    """
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
+        return key
+    if isinstance(key, (jax.Array, np.ndarray)) and dtype == jnp.uint32 and key.ndim == 1:
+        return jax.random.wrap_key_data(jnp.asarray(key))
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        raise ValueError(f"expected one random key, got an array of keys of shape {key.shape}; give one of them")
+    raise ValueError(f"expected a random key, got {_shown(key)}; write key=jax.random.key(0)")
+
+
+def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str) -> None:
+    """Refuse a class where an instance is wanted, and an object that lacks a method."""
+    if isinstance(value, type):
+        raise ValueError(f"expected {what}, got the class {value.__name__}; make one of it: {value.__name__}(...)")
+    for method in methods:
+        # asked of the class first: an equinox module makes a new object for every bound method
+        if not callable(getattr(type(value), method, None)) and not callable(getattr(value, method, None)):
+            raise ValueError(f"expected {what}, got {_shown(value)} without {method}; give for example {example}")
+
+
+def check_point(x: Array, shape: tuple[int, ...]) -> None:
+    """Refuse an array that is not one point of ``shape``: a batch given for a point would be a silent wrong number.
+
+    >>> import jax.numpy as jnp
+    >>> from thalweg.core import check_point
+    >>> check_point(jnp.zeros(2), (2,))
+    """
+    if jnp.shape(x) != shape:
+        raise ValueError(f"expected one point of shape {shape}, got {jnp.shape(x)}; batch by jax.vmap(energy)(points)")
+
+
+def point_like(x: PyTree) -> PyTree:
+    """The shapes and types of one of the points ``(n, *event)``."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
+
+
+def _shown(value: Any) -> str:
+    """A value in few words."""
+    if isinstance(value, (jax.Array, np.ndarray)) and jnp.size(value) > 4:
+        return f"an array of shape {jnp.shape(value)}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"

@@ -1,0 +1,201 @@
+"""Noise that learns: it goes up the loss that the model goes down, and comes to resemble the data; a flow does so."""
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from thalweg.core import (
+    Objective,
+    Step,
+    combine,
+    finite,
+    freeze,
+    is_concrete,
+    non_negative,
+    partition_trainable,
+    whole_number,
+)
+from thalweg.noise.densities import variances
+from thalweg.noise.flows import flow
+from thalweg.objectives.batches import check_batch, require_array
+from thalweg.objectives.contrastive import (
+    LogZ,
+    as_nu,
+    contrast,
+    count_noise,
+    first_log_z,
+    log_densities,
+    refuse_conditions,
+)
+from thalweg.objectives.noise_density import prepare_noise
+from thalweg.objectives.psi import Logistic
+from thalweg.spaces import Continuous, Discrete, Real, point_space
+
+_ADAM = optax.scale_by_adam()
+
+
+class NoiseState(NamedTuple):
+    """What is carried: the noise as it is now, its optimiser's memory, and the number of updates made."""
+
+    noise: Any
+    memory: PyTree
+    updates: Array
+
+
+class AbstractLearnedNoise(Objective):
+    """`NCE` against noise that is trained: in every update first the noise takes a step of Adam up its own gain, then
+    the model's loss is the one against the noise as it then is."""
+
+    minimised_at_truth: ClassVar[bool] = True
+    learning_rate: eqx.AbstractVar[Array]
+    nu: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
+        """The noise at the beginning, checked against the first batch."""
+
+    @abc.abstractmethod
+    def gain(self, key: PRNGKeyArray, noise: Any, energy: Any, log_z: Array, batch: Array, updates: Array) -> Array:
+        """What the noise goes up; energy and log Z are constants."""
+
+    @abc.abstractmethod
+    def model_loss(
+        self, key: PRNGKeyArray, noise: Any, energy: Any, log_z: Array, batch: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """The model's loss against the noise, which is a constant, and its metrics."""
+
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[LogZ, NoiseState]:
+        name = type(self).__name__
+        refuse_conditions(self, energy)
+        check_batch(self, energy, batch)
+        require_array(name, batch, "use NCE with a density on such trees, or score matching")
+        space = point_space(energy, batch)
+        if isinstance(space, Continuous) and not isinstance(space, Real):
+            raise ValueError(
+                f"expected points of R^d or of a finite space for {name}, got {space}, which noise that learns would "
+                "leave; use NCE, whose usual noise keeps the support"
+            )
+        key_noise, key_start = jax.random.split(key)
+        noise = self.first_noise(key_noise, energy, batch)
+        log_z = first_log_z(key_start, energy, self.base(noise), batch)
+        memory = _ADAM.init(partition_trainable(noise)[0])
+        return LogZ(log_z), NoiseState(noise, memory, jnp.zeros((), jnp.int32))
+
+    def base(self, noise: Any) -> Any:
+        """The part of the noise whose density is known, for the first estimate of log Z."""
+        return noise
+
+    def loss(self, key: PRNGKeyArray, energy: Any, params: LogZ, state: NoiseState, batch: Array) -> tuple[Array, Step]:
+        key_noise, key_model = jax.random.split(key)
+        trained, rest = partition_trainable(state.noise)
+        past, log_z = freeze(energy), jax.lax.stop_gradient(params.log_z)
+
+        def noise_loss(trained):
+            return -self.gain(key_noise, combine(trained, rest), past, log_z, batch, state.updates)
+
+        gradient = jax.grad(noise_loss)(trained)
+        change, memory = _ADAM.update(gradient, state.memory)
+        stepped = jax.tree.map(lambda leaf, move: leaf - self.learning_rate * move, trained, change)
+        noise = freeze(combine(stepped, rest))
+        loss, metrics = self.model_loss(key_model, noise, energy, params.log_z, batch)
+        return loss, Step(NoiseState(noise, memory, state.updates + 1), metrics)
+
+
+class FlowNCE(AbstractLearnedNoise):
+    r"""Flow contrastive estimation: `NCE` whose noise is a normalising flow ``q_φ``,
+
+    ``min_θ max_φ E_data softplus(-G - log ν) + (1/ν) E_{q_φ} softplus(G + log ν)``, ``G = log p̃_θ - log q_φ``,
+
+    alternating, a step of each at every update. Noise that resembles the data tells the model more; at the end the two
+    learn from each other. For the first ``warm_start`` updates the flow goes up its likelihood of the data instead,
+    which brings it near them. log Z is learnt, as in `NCE`. Metrics: those of `NCE`, and ``log_likelihood_model`` and
+    ``log_likelihood_flow``, means of ``log p̃_θ`` and ``log q_φ`` over held-out rows where these are given, else over
+    the batch. Reference: Gao, Nijkamp, Kingma, Xu, Dai and Wu (2020), CVPR, "Flow Contrastive Estimation".
+
+    Args:
+        noise: a flow of `tw.noise.flow`, `tw.noise.fit_flow` or flowjax, of the points' shape; by default a small one
+            with the mean and deviations of the first batch.
+        learning_rate: of the flow's Adam; 0 leaves it as it is.
+        warm_start: updates at first in which the flow learns by maximum likelihood.
+        nu: as in `NCE`.
+        held_out: rows ``(n, *event)`` over which the two log-likelihoods are averaged.
+
+    >>> import jax, optax, thalweg as tw
+    >>> key = jax.random.key(0)
+    >>> data, energy = tw.data.two_moons(key, 500), tw.energies.MLP(2, width=16, key=key)
+    >>> objective = tw.objectives.FlowNCE(tw.noise.flow(2, key=key, layers=1, width=8, knots=4))
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key)
+    >>> run.history["log_likelihood_flow"].shape
+    (2,)
+    """
+
+    noise: Any
+    learning_rate: Array
+    warm_start: Array
+    nu: float = eqx.field(static=True)
+    held_out: Array | None
+
+    def __init__(
+        self,
+        noise: Any = None,
+        learning_rate: float | Array = 1e-3,
+        warm_start: int | Array = 500,
+        nu: float = 1.0,
+        held_out: Any = None,
+    ):
+        self.noise, self.nu = noise, as_nu(nu)
+        self.learning_rate = non_negative("learning_rate", learning_rate)
+        self.warm_start = as_updates("warm_start", warm_start, 0)
+        self.held_out = None if held_out is None else finite("held_out", held_out)
+
+    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
+        space = point_space(energy, batch)
+        if isinstance(space, Discrete):
+            raise ValueError(
+                f"expected real points for FlowNCE, got {space}; use NCE with independent noise, or AdversarialNCE"
+            )
+        if self.held_out is not None and self.held_out.shape[1:] != batch.shape[1:]:
+            raise ValueError(
+                f"expected held_out rows of shape {batch.shape[1:]}, got {self.held_out.shape[1:]}; give rows like the "
+                "data"
+            )
+        if self.noise is not None:
+            return prepare_noise(type(self).__name__, key, self.noise, energy, batch)[0]
+        flat = batch.reshape(len(batch), -1)
+        mean, deviation = (v.reshape(batch.shape[1:]) for v in (jnp.mean(flat, axis=0), jnp.sqrt(variances(flat))))
+        return flow(batch.shape[1:], key=key, mean=mean, deviation=deviation)
+
+    def gain(self, key: PRNGKeyArray, noise: Any, energy: Any, log_z: Array, batch: Array, updates: Array) -> Array:
+        def likelihood():
+            return jnp.mean(jax.vmap(noise.log_prob)(batch))
+
+        def confusion():
+            return self._contrast(key, noise, energy, log_z, batch)[0]
+
+        return jax.lax.cond(updates < self.warm_start, likelihood, confusion)
+
+    def model_loss(
+        self, key: PRNGKeyArray, noise: Any, energy: Any, log_z: Array, batch: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        loss, metrics = self._contrast(key, noise, energy, log_z, batch)
+        rows = batch if self.held_out is None else self.held_out
+        metrics["log_likelihood_model"] = jnp.mean(log_densities(energy, rows)) - log_z
+        metrics["log_likelihood_flow"] = jnp.mean(jax.vmap(noise.log_prob)(rows))
+        return loss, metrics
+
+    def _contrast(
+        self, key: PRNGKeyArray, noise: Any, energy: Any, log_z: Array, batch: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        y = noise.sample(key, (count_noise(self.nu, batch),)).astype(batch.dtype)
+        log_probs = jax.vmap(noise.log_prob)(jnp.concatenate([batch, y]))
+        return contrast(Logistic(), self.nu, energy, log_z, batch, y, log_probs)
+
+
+def as_updates(name: str, value: Any, least: int) -> Array:
+    """A number of updates as an array leaf, so that another one compiles nothing anew."""
+    return jnp.asarray(whole_number(name, value, least) if is_concrete(value) else value, jnp.int32)

@@ -1,0 +1,128 @@
+"""The noise that data are contrasted with: given and checked, or made for the space and fitted to the first batch."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from thalweg.core import count_chains, is_concrete
+from thalweg.noise.densities import Uniform, as_noise, fit_gaussian, require_support
+from thalweg.noise.independent import fit_independent
+from thalweg.spaces import (
+    Coordinates,
+    Finite,
+    Interval,
+    Real,
+    Space,
+    coordinates_of,
+    from_real,
+    is_continuous,
+    point_space,
+    to_real,
+)
+
+# noise points that are looked at to see whether the noise keeps a support
+_LOOKED_AT = 1000
+
+
+class OnSupport(eqx.Module):
+    """A density of real coordinates z as one of points x: ``log p(x) = log p(z(x)) - log |det dx/dz|``."""
+
+    density: Any
+    coordinates: Coordinates
+
+    def log_prob(self, x: PyTree) -> Array:
+        z = self.coordinates.to_real(x)
+        return self.density.log_prob(z) - self.coordinates.log_det(z)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> PyTree:
+        z = self.density.sample(key, (int(np.prod(shape)),))
+        x = from_real(self.coordinates, z)
+        return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), x)
+
+
+def prepare_noise(name: str, key: PRNGKeyArray, noise: Any, energy: Any, x: PyTree) -> tuple[Any, Any]:
+    """The noise to use, checked against the points of the first batch; and once more where it was fitted to them, else
+    ``None``. ``name`` is that of the objective."""
+    space = point_space(energy, x)
+    if noise is None:
+        made = _fit(name, energy, space, x)
+        require_density(made, x)
+        return made, made
+    if isinstance(x, (jax.Array, np.ndarray)):
+        noise = as_noise(noise, x.shape[1:])
+    else:
+        _check_tree(noise, x)
+    require_density(noise, x)
+    if is_continuous(space) and not isinstance(space, Real):
+        _require_inside(name, key, noise, space, x)
+    return noise, None
+
+
+def draw_noise(key: PRNGKeyArray, noise: Any, count: int, like: PyTree) -> tuple[PyTree, Array]:
+    """Noise points of the type of the points ``like``, and their ``log_prob``."""
+    y = jax.tree.map(lambda leaf, x: leaf.astype(x.dtype), noise.sample(key, (count,)), like)
+    return y, jax.vmap(noise.log_prob)(y)
+
+
+def _fit(name: str, energy: Any, space: Space, x: PyTree) -> Any:
+    """The usual noise of a space, with the numbers of the first batch."""
+    if isinstance(space, Finite):
+        return fit_independent(x, space)
+    if isinstance(space, Interval):
+        return Uniform(space.low, space.high, space.shape)
+    if isinstance(space, Real):
+        return fit_gaussian(x)
+    if not is_continuous(space):
+        raise ValueError(
+            f"expected noise for {name} on {space}, which has no usual one, got none; give a density on it"
+        )
+    coordinates = coordinates_of(name, energy, x)
+    if coordinates is None:
+        return fit_gaussian(x)
+    return OnSupport(fit_gaussian(to_real(coordinates, x)), coordinates)
+
+
+def _check_tree(noise: Any, x: PyTree) -> None:
+    """Refuse noise that is no density on points like the trees ``x``."""
+    for method in ("sample", "log_prob"):
+        if not callable(getattr(noise, method, None)):
+            raise ValueError(
+                f"expected noise with sample(key, shape) and log_prob(x), got {type(noise).__name__} without {method}; "
+                "give a density of points like the data"
+            )
+    made = eqx.filter_eval_shape(lambda: noise.sample(jax.random.key(0), (2,)))
+    got, wanted = (jax.tree.map(lambda leaf: leaf.shape[1:], tree) for tree in (made, x))
+    if got != wanted:
+        raise ValueError(
+            f"expected noise on points of shapes {wanted}, as the data have, got {type(noise).__name__} on points of "
+            f"shapes {got}; make it for points like the data"
+        )
+
+
+def require_density(noise: Any, x: PyTree) -> None:
+    """Refuse data where the noise has no density."""
+    if isinstance(x, (jax.Array, np.ndarray)):
+        require_support(noise, jnp.asarray(x))
+        return
+    log_probs = jax.vmap(noise.log_prob)(x)
+    if is_concrete(log_probs) and not np.isfinite(log_probs).all():
+        missing = int(np.sum(~np.isfinite(log_probs)))
+        raise ValueError(
+            f"expected noise with a density at all data, got none at {missing} of {count_chains(x)} points; "
+            "use wider noise"
+        )
+
+
+def _require_inside(name: str, key: PRNGKeyArray, noise: Any, space: Space, x: PyTree) -> None:
+    """Refuse noise that leaves a support, where the model is no density and its energy means nothing."""
+    y, _ = draw_noise(key, noise, _LOOKED_AT, x)
+    inside = jax.vmap(space.contains)(y)
+    if is_concrete(inside) and not np.all(inside):
+        raise ValueError(
+            f"expected noise on {space} for {name}, got {type(noise).__name__} with {np.mean(~np.asarray(inside)):.0%} "
+            "of its points outside; give a density on the space, or leave noise out"
+        )

@@ -1,0 +1,98 @@
+"""What a training reads: data checked against the model's spaces, and batches that follow from an update's number."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, is_concrete, space_of
+from thalweg.data import Dataset, check_array
+from thalweg.spaces import Discrete, Product, Real, as_points
+
+
+def check_data(energy: Any, data: PyTree) -> tuple[PyTree, int]:
+    """The data as numpy arrays of their space's type, and the number of rows; refused where they are not its points.
+
+    Args:
+        energy: whose spaces the data are of; a model that does not say its space takes any tree of arrays.
+        data: points ``(rows, *event)``, ``(x, c)`` for a `ConditionalEnergy`, or the training rows of a `Dataset`.
+
+    >>> import numpy as np, thalweg as tw
+    >>> from thalweg.train.data import check_data
+    >>> x, rows = check_data(tw.as_energy(lambda x: x[0], tw.Binary(2)), np.ones((5, 2), np.uint8))
+    >>> x.dtype, rows
+    (dtype('int32'), 5)
+    """
+    space, conditional = space_of(energy), isinstance(energy, ConditionalEnergy)
+    if isinstance(energy, ScoreNetwork) and isinstance(space, Discrete):
+        raise ValueError(f"expected a continuous space for a score network, got {space}; use an energy")
+    if isinstance(data, Dataset):
+        data = _training_rows(data, conditional)
+    if isinstance(energy, ConditionalEnergy) and isinstance(data, (tuple, list)):
+        if len(data) != 2:
+            raise ValueError(f"expected data (x, c) for a conditional energy, got {len(data)} parts; give both")
+        checked = (_points(space, data[0], "data"), _points(energy.condition_space, data[1], "conditions"))
+    else:
+        checked = _points(space, data, "data")
+    counts = [len(leaf) for leaf in jax.tree.leaves(checked)]
+    if len(set(counts)) > 1:
+        raise ValueError(f"expected the same number of rows in all data, got {counts}; align them")
+    return checked, counts[0]
+
+
+def _training_rows(data: Dataset, conditional: bool) -> PyTree:
+    if not conditional:
+        return data.x_train
+    if data.y_train is None:
+        raise ValueError("expected labels in the data set of a conditional energy, got none; give data=(x, c)")
+    return data.x_train, data.y_train
+
+
+def _points(space: Space | None, data: PyTree, name: str) -> PyTree:
+    if data is None or (isinstance(data, (tuple, list, dict)) and not data):
+        raise ValueError(f"expected {name} of shape (rows, *event), got nothing; give an array")
+    if space is not None and not isinstance(space, Product) and _is_tree(data):
+        raise ValueError(
+            f"expected {name} as one array (rows, *event) for a model on {space}, got a {type(data).__name__} of "
+            f"{len(data)} arrays; give one, or train p(x|c) on (x, c) with tw.core.as_conditional(energy)"
+        )
+    if isinstance(space, Real) or (space is None and not _is_tree(data)):
+        data = check_array(data, event_shape=None if space is None else space.shape, integers=space is None, name=name)
+    # what is on a device comes back to be looked at: no point may be NaN, whatever the space
+    data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, data)
+    return jax.tree.map(np.asarray, as_points(space, data, name))
+
+
+def _is_tree(data: Any) -> bool:
+    """Whether data are several arrays, and not one or a list of rows."""
+    if isinstance(data, dict):
+        return True
+    return isinstance(data, (tuple, list)) and any(isinstance(part, (jax.Array, np.ndarray, dict)) for part in data)
+
+
+def check_concrete(**given: PyTree) -> None:
+    """Refuse numbers that are being traced: a training looks at its numbers as it goes."""
+    for name, tree in given.items():
+        if not all(map(is_concrete, jax.tree.leaves(tree))):
+            raise ValueError(
+                f"expected numbers in {name} that can be looked at, got traced ones, as inside jax.vmap or jax.jit; "
+                "call fit outside, and train many seeds in one program with tw.train.fit_many(..., keys=keys)"
+            )
+
+
+class Batches:
+    """Rows without replacement, epoch by epoch; the batch of an update follows from its number alone."""
+
+    def __init__(self, data: PyTree, rows: int, size: int, key: PRNGKeyArray):
+        self._data, self._rows, self._size = data, rows, size
+        self._seed = np.asarray(jax.random.key_data(key)).ravel().tolist()
+        self._epoch, self._order = -1, np.arange(0)
+
+    def at(self, step: int) -> PyTree:
+        """The batch of an update."""
+        epoch, place = divmod(step, self._rows // self._size)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng([*self._seed, epoch]).permutation(self._rows)
+        chosen = self._order[place * self._size : (place + 1) * self._size]
+        return jax.tree.map(lambda leaf: leaf[chosen], self._data)

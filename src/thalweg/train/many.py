@@ -1,0 +1,177 @@
+"""Many seeds of one training, trained side by side in one compiled program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, PyTree
+
+from thalweg.core import (
+    ConditionalEnergy,
+    Energy,
+    LatentEnergy,
+    Objective,
+    ScoreNetwork,
+    merge_static,
+    partition_trainable,
+    split_static,
+)
+from thalweg.train.data import Batches, check_concrete
+from thalweg.train.loop import Run, check_fit, check_flag, check_parts
+from thalweg.train.record import DivergedError, progress_bar
+from thalweg.train.update import Training, Update, averaged_model, begin, training_key
+
+
+def fit_many(
+    energy: Any,
+    data: PyTree,
+    objective: Objective,
+    *,
+    keys: Array,
+    optimizer: optax.GradientTransformation,
+    steps: int,
+    batch_size: int,
+    ema: float | None = None,
+    progress: bool = False,
+) -> list[Run]:
+    """Train once for every key, all in one program: how much of a result is the seed's.
+
+    Run i is ``fit(energy(keys[i]), data, objective, key=keys[i], ...)`` up to rounding: the same batches in the same
+    order and the same randomness. The update is computed for all seeds at once by ``jax.vmap``.
+
+    Args:
+        energy: a function ``key -> energy``, which gives every seed its own first weights; or one energy, from which
+            all seeds start.
+        data: as for `fit`; every seed reads the rows in its own order.
+        objective: as for `fit`.
+        keys: ``(seeds,)`` random keys, ``jax.random.split(key, seeds)``.
+        optimizer: as for `fit`.
+        steps: the number of updates.
+        batch_size: rows per update and seed.
+        ema: as for `fit`.
+        progress: show a progress bar, with the metrics' means over the seeds.
+
+    Returns:
+        A `Run` for every key, with its own history.
+
+    Raises:
+        DivergedError: where the loss of any seed is not finite; the sentence says which.
+
+    >>> import jax, numpy as np, optax, thalweg as tw
+    >>> data = tw.data.two_moons(jax.random.key(0), 1000)
+    >>> runs = tw.train.fit_many(lambda key: tw.energies.MLP(2, key=key), data,
+    ...                          tw.objectives.DenoisingScoreMatching(0.1), keys=jax.random.split(jax.random.key(1), 3),
+    ...                          optimizer=optax.adam(1e-3), steps=5, batch_size=100)
+    >>> len(runs), runs[0].history["loss"].shape
+    (3, (5,))
+    """
+    check_concrete(keys=keys, energy=energy, objective=objective, data=data)
+    check_flag("progress", progress)
+    typed = _typed_keys(keys)
+    energies = [energy] * len(typed) if _is_model(energy) else _make(energy, typed)
+    check_parts(energies[0], objective, optimizer)
+    data, rows = check_fit(energies[0], data, steps, batch_size, ema)
+    batches = [Batches(data, rows, batch_size, key) for key in typed]
+    roots = [training_key(key) for key in typed]
+
+    first = [each.at(0) for each in batches]
+    trainings = [
+        begin(model, batch, objective, optimizer, ema, root)
+        for model, batch, root in zip(energies, first, roots, strict=True)
+    ]
+    update = Update(objective, optimizer, trainings[0], first[0], ema=ema, seeds=True)
+    arrays, key = _stack(trainings), jnp.stack(roots)
+    rows_read: list[dict[str, np.ndarray]] = []
+
+    def read(metrics: dict[str, Array]) -> dict[str, float]:
+        row = {name: np.asarray(value) for name, value in metrics.items()}
+        _check_finite(row["loss"], len(rows_read) + 1, rows_read)
+        rows_read.append(row)
+        return {name: float(np.mean(value)) for name, value in row.items()}
+
+    with progress_bar(progress, 0, steps) as show:
+        waiting = None
+        for step in range(steps):
+            batch = jax.tree.map(lambda *leaves: np.stack(leaves), *[each.at(step) for each in batches])
+            arrays, metrics = update(arrays, key, step, batch)
+            # as in `fit`, the numbers of the update before are read while this one computes
+            if waiting is not None:
+                show(read(waiting))
+            waiting = metrics
+        if waiting is not None:
+            show(read(waiting))
+    host = jax.tree.map(lambda leaf: list(leaf), arrays)
+    return [
+        _run(merge_static([None if leaf is None else leaf[seed] for leaf in host], update.form), seed, rows_read)
+        for seed in range(len(typed))
+    ]
+
+
+def _typed_keys(keys: Any) -> list[Array]:
+    listed = isinstance(keys, (list, tuple)) and all(isinstance(key, jax.Array) for key in keys)
+    if listed and len({(key.dtype, key.shape) for key in keys}) == 1:
+        keys = jnp.stack(keys)
+    found = keys if isinstance(keys, (jax.Array, np.ndarray)) else np.zeros(0)
+    if found.dtype == jnp.uint32 and found.ndim == 2:
+        found = jax.random.wrap_key_data(jnp.asarray(found))
+    if not jnp.issubdtype(found.dtype, jax.dtypes.prng_key) or found.ndim != 1 or not found.size:
+        raise ValueError(
+            f"expected an array of random keys (seeds,), got {keys!r:.60}; "
+            "write keys=jax.random.split(jax.random.key(0), 8)"
+        )
+    return list(found)
+
+
+def _is_model(energy: Any) -> bool:
+    """Whether ``energy`` is a model, and not a function that makes one: it has parameters, or the class of a model."""
+    if isinstance(energy, type) or not callable(energy):
+        return not callable(energy)  # what is neither is refused as a model
+    kinds = (Energy, ConditionalEnergy, LatentEnergy, ScoreNetwork)
+    return isinstance(energy, kinds) or bool(jax.tree.leaves(partition_trainable(energy)[0]))
+
+
+def _make(make: Callable[[Array], Any], keys: list[Array]) -> list[Any]:
+    energies = [make(key) for key in keys]
+    for model in energies:
+        if isinstance(model, (jax.Array, np.ndarray)) or not callable(model):
+            raise ValueError(
+                f"expected a function key -> energy or an energy with parameters, got one that returns "
+                f"{type(model).__name__}; write lambda key: tw.energies.MLP(2, key=key)"
+            )
+    return energies
+
+
+def _stack(trainings: list[Training]) -> list[Array | None]:
+    """The arrays of all trainings with a leading axis of seeds."""
+    parts, forms = zip(*map(split_static, trainings), strict=True)
+    shapes = [[None if leaf is None else (leaf.shape, leaf.dtype) for leaf in arrays] for arrays in parts]
+    if any(form != forms[0] for form in forms) or any(shape != shapes[0] for shape in shapes):
+        raise ValueError(
+            "expected energies and objectives' states of one form from all seeds, got others; let the key decide the "
+            "numbers in them alone"
+        )
+    return [None if leaves[0] is None else jnp.stack(leaves) for leaves in zip(*parts, strict=True)]
+
+
+def _check_finite(loss: np.ndarray, step: int, rows: list[dict[str, np.ndarray]]) -> None:
+    bad = np.flatnonzero(~np.isfinite(loss))
+    if bad.size:
+        seed = int(bad[0])
+        raise DivergedError(
+            f"expected a finite loss, got {loss[seed]} at update {step} of seed {seed}, one of {bad.size} such; "
+            "lower the learning rate or the sampler's step size, or leave its key out",
+            _history(rows, seed),
+        )
+
+
+def _history(rows: list[dict[str, np.ndarray]], seed: int) -> dict[str, np.ndarray]:
+    names = rows[0] if rows else {}
+    return {name: np.array([float(row[name][seed]) for row in rows]) for name in names}
+
+
+def _run(training: Training, seed: int, rows: list[dict[str, np.ndarray]]) -> Run:
+    model = averaged_model(training)
+    return Run(model, training.energy, training.params, training.state, len(rows), _history(rows, seed), [])
