@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from thalweg.cli import toml
-from thalweg.cli.build import _made, rules
-from thalweg.cli.config import complete, takes
-from thalweg.cli.signatures import Setting, check, settings
-from thalweg.cli.tables import ENERGIES, KERNELS, OBJECTIVES, OPTIMIZERS, STARTS, keys_of
+from thalweg.cli import configurations
+from thalweg.runs import toml
+from thalweg.runs.build import _made, rules
+from thalweg.runs.config import complete, takes
+from thalweg.runs.signatures import Setting, check, settings
+from thalweg.runs.tables import ENERGIES, KERNELS, OBJECTIVES, OPTIMIZERS, STARTS, keys_of
 
 TINY = {
     "data": {"name": "two_moons"},
@@ -26,13 +27,13 @@ def changed(*assignments: str) -> dict:
     return complete(toml.changed(TINY, list(assignments), takes))
 
 
-@pytest.mark.parametrize("name", toml.presets())
+@pytest.mark.parametrize("name", configurations.presets())
 def test_presets_are_complete_once_completed_and_can_be_built(name):
-    config = complete(toml.find(name))
+    config = complete(configurations.find(name))
     assert complete(tomllib.loads(toml.write(config))) == config
     assert toml.write(complete(tomllib.loads(toml.write(config)))) == toml.write(config)
     rules(config)
-    assert toml.about(toml.presets()[name]).endswith(".")
+    assert configurations.about(configurations.presets()[name]).endswith(".")
 
 
 def test_dry_run_prints_a_configuration_that_prints_the_same_when_passed_back(thalweg, tmp_path):

@@ -6,8 +6,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from thalweg.cli.configurations import presets
 from thalweg.cli.main import app
-from thalweg.cli.toml import presets
 from thalweg.data import CATALOGUE
 from thalweg.experiments import EXPERIMENTS
 

@@ -1,7 +1,6 @@
 """The command ``thalweg``. Everything heavy is imported inside the commands, so that help answers at once."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +8,9 @@ import typer
 from typer.exceptions import TyperException
 
 from thalweg import __version__
-from thalweg.cli.console import did_you_mean, say, working
+from thalweg.cli.console import print_table
+from thalweg.runs.hints import did_you_mean
+from thalweg.runs.progress import say, working
 
 app = typer.Typer(
     name="thalweg",
@@ -84,34 +85,35 @@ def train(
       thalweg train mine.toml
       thalweg train --resume runs/digits-1
     """
-    from thalweg.cli import toml
+    from thalweg.cli import configurations
+    from thalweg.runs import toml
 
     if config is None and resume is None:
         if assignments or run_dir is not None or fresh or dry_run:
             raise ValueError("expected a preset or a TOML file to train, got none; `thalweg train` lists the presets")
-        rows = [(name, toml.about(text)) for name, text in toml.presets().items()]
-        _table(("preset", "what it trains"), rows)
+        rows = [(name, configurations.about(text)) for name, text in configurations.presets().items()]
+        print_table(("preset", "what it trains"), rows)
         return
     if resume is not None and (config is not None or run_dir is not None or fresh):
         raise ValueError("--resume: expected nothing but a run to go on with, got more; its folder says the rest")
     if fresh and run_dir is None:
         raise ValueError("--fresh: expected --run-dir with the run to replace, got none; without it every run is new")
-    given = {} if config is None else toml.find(config)
+    given = {} if config is None else configurations.find(config)
     with working("starting"):
-        from thalweg.cli import runs
-        from thalweg.cli.build import rules
-        from thalweg.cli.config import complete, takes
+        from thalweg.runs import commands
+        from thalweg.runs.build import rules
+        from thalweg.runs.config import complete, takes
     if resume is not None:
-        given = runs.configuration(resume)
+        given = commands.configuration(resume)
     settings = complete(toml.changed(given, assignments or [], takes))
     rules(settings)
     if dry_run:
         typer.echo(toml.write(settings), nl=False)
         return
     if resume is not None:
-        folder = runs.resume(settings, resume)
+        folder = commands.resume(settings, resume)
     else:
-        folder = runs.train(settings, Path(str(config)).stem, run_dir, fresh)
+        folder = commands.train(settings, Path(str(config)).stem, run_dir, fresh)
     _told(folder)
 
 
@@ -128,13 +130,13 @@ def sample(
     """
 
     with working("starting"):
-        from thalweg.cli import runs
-        from thalweg.cli.config import complete
-    settings = runs.configuration(run)
+        from thalweg.runs import commands
+        from thalweg.runs.config import complete
+    settings = commands.configuration(run)
     asked = {"chains": chains, "steps": steps}
     settings["sample"] |= {name: value for name, value in asked.items() if value is not None}
     settings["seed"] = settings["seed"] if seed is None else seed
-    typer.echo(f"samples: {runs.sample(complete(settings), run)}")
+    typer.echo(f"samples: {commands.sample(complete(settings), run)}")
 
 
 @app.command(short_help="Build the report of a run again.")
@@ -142,8 +144,8 @@ def report(run: RunFolder) -> None:
     """Build report.html again from the files of a run, without training or sampling."""
 
     with working("starting"):
-        from thalweg.cli import runs
-    typer.echo(f"report: {runs.report(run)}")
+        from thalweg.runs import commands
+    typer.echo(f"report: {commands.report(run)}")
 
 
 @app.command(short_help="Run a published experiment again.")
@@ -173,7 +175,7 @@ def reproduce(
 
     if name is None:
         rows = [(each, experiment.title, experiment.source) for each, experiment in EXPERIMENTS.items()]
-        _table(("experiment", "what it shows", "source"), rows)
+        print_table(("experiment", "what it shows", "source"), rows)
         return
     if name not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
@@ -184,7 +186,7 @@ def reproduce(
     options = {option: value for option, value in given.items() if value is not None}
     numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True, **options)
     if "table" in numbers:
-        _table(numbers["table"]["columns"], numbers["table"]["rows"])
+        print_table(numbers["table"]["columns"], numbers["table"]["rows"])
     for said in ("network", "verdict"):
         if said in numbers:
             typer.echo(f"{said}: {numbers[said]}")
@@ -202,7 +204,7 @@ def data_list() -> None:
     for row in listing():
         here = "made on the spot" if row.size == 0 else "here" if row.present else f"to fetch, {row.size / 1e6:.0f} MB"
         rows.append((row.name, row.what, row.shape, here))
-    _table(("data set", "what it is", "shape", "where"), rows)
+    print_table(("data set", "what it is", "shape", "where"), rows)
     typer.echo(f"Fetched files lie in {data_folder()} (set THALWEG_DATA for another folder).")
 
 
@@ -241,20 +243,9 @@ def data_classifier(
     typer.echo(f"weights: {network.path}")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*heads)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
-
-
 def _told(folder: Path) -> None:
     """What a run came to, in three lines."""
-    from thalweg.cli.files import read_json
+    from thalweg.runs.files import read_json
 
     results: dict[str, Any] = read_json(folder / "results.json")
     typer.echo(f"trained: {results['updates']} updates in {results['training_seconds']:.1f} s")

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from thalweg.cli.console import did_you_mean, shown, unknown
-from thalweg.cli.signatures import NONE, Setting, check, expected, plain, settings
-from thalweg.cli.tables import (
+from thalweg.data import CATALOGUE
+from thalweg.runs.hints import did_you_mean, shown, unknown
+from thalweg.runs.signatures import NONE, Setting, check, expected, plain, settings
+from thalweg.runs.tables import (
     CHOICES,
     ENERGIES,
     OBJECTIVES,
@@ -19,7 +20,6 @@ from thalweg.cli.tables import (
     sample_keys,
     train_keys,
 )
-from thalweg.data import CATALOGUE
 from thalweg.samplers.starts import Noise, uniform_noise
 
 _SECTIONS = ("data", "energy", "objective", "optimizer", "train", "sample")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.cli import sampling
-from thalweg.cli.sampling import draw, frames
+from thalweg.runs import drawing
+from thalweg.runs.drawing import draw, frames
 
 CHAINS = 4000
 LIKE = np.zeros((1, 1))
@@ -62,7 +62,7 @@ def test_the_state_goes_on_from_piece_to_piece(key, monkeypatch):
         ended.append(chains.state)
         return chains
 
-    monkeypatch.setattr(sampling, "sample", watched)
+    monkeypatch.setattr(drawing, "sample", watched)
     result = drawn(normal, tw.samplers.UnderdampedLangevin(0.1), 7, key)
     assert len(begun) == 7 and len(set(keys)) == 7
     assert all(isinstance(each, tw.core.State) for each in begun)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 import jax
 import numpy as np
 
-from thalweg.cli.console import did_you_mean, shown
+from thalweg.runs.hints import did_you_mean, shown
 
 NONE = "none"  # TOML has no null
 _LISTS = (tuple, list, Sequence)

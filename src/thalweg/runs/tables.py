@@ -8,10 +8,10 @@ from typing import Any, Literal
 import optax
 
 from thalweg import data, energies, objectives, samplers
-from thalweg.cli.sampling import draw
-from thalweg.cli.signatures import Setting, settings
 from thalweg.core import Kernel, positive
 from thalweg.data import loading
+from thalweg.runs.drawing import draw
+from thalweg.runs.signatures import Setting, settings
 from thalweg.samplers.starts import Noise, Start
 from thalweg.train import fit
 

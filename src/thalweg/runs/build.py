@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PRNGKeyArray
 
-from thalweg.cli.console import working
-from thalweg.cli.signatures import NONE, Setting
-from thalweg.cli.tables import (
+from thalweg.core import Kernel, Objective
+from thalweg.data import Dataset, load
+from thalweg.runs.progress import working
+from thalweg.runs.signatures import NONE, Setting
+from thalweg.runs.tables import (
     CHOICES,
     ENERGIES,
     KERNELS,
@@ -26,8 +28,6 @@ from thalweg.cli.tables import (
     optimizer_keys,
     train_keys,
 )
-from thalweg.core import Kernel, Objective
-from thalweg.data import Dataset, load
 from thalweg.samplers.starts import Noise, uniform_noise
 
 

@@ -1,13 +1,10 @@
-"""Configurations as TOML text: presets and files, read, changed key by key, and written by a small serialiser."""
+"""Configurations as TOML text: read, changed key by key, and written by a small serialiser."""
 
 import json
 import tomllib
 from collections.abc import Callable, Container, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-from thalweg.cli.console import did_you_mean
 
 
 def write(config: Mapping[str, Any]) -> str:
@@ -44,31 +41,6 @@ def _value(value: Any) -> str:
         # JSON's escapes are TOML's, but for one character that JSON leaves alone
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
-
-
-def presets() -> dict[str, str]:
-    """The text of every preset, by name."""
-    folder = resources.files("thalweg.cli") / "presets"
-    files = sorted(folder.iterdir(), key=lambda each: each.name)
-    return {each.name.removesuffix(".toml"): each.read_text("utf-8") for each in files if each.name.endswith(".toml")}
-
-
-def about(text: str) -> str:
-    """What a preset says of itself in its first line."""
-    return text.partition("\n")[0].removeprefix("#").strip()
-
-
-def find(name: str) -> dict[str, Any]:
-    """The configuration of a preset, or in a TOML file; not completed yet."""
-    known = presets()
-    if name in known:
-        return parse(known[name], f"preset {name}")
-    path = Path(name).expanduser()
-    if path.is_file() or path.suffix == ".toml" or len(path.parts) > 1:
-        return read(path)
-    raise ValueError(
-        f"{name}: expected a preset ({', '.join(known)}) or a TOML file, got neither; {did_you_mean(name, known)}"
-    )
 
 
 def read(path: Path) -> dict[str, Any]:

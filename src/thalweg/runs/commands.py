@@ -9,15 +9,16 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from thalweg.cli import toml
-from thalweg.cli.build import Parts, build, train_arguments
-from thalweg.cli.config import complete
-from thalweg.cli.console import bar, did_you_mean, say, working
-from thalweg.cli.files import new_folder, read_json, remove_run, write_npz
-from thalweg.cli.sampling import draw, energies
 from thalweg.core.files import write_json, write_whole
 from thalweg.evaluate.class_scores import class_scores
 from thalweg.report import write_report
+from thalweg.runs import toml
+from thalweg.runs.build import Parts, build, train_arguments
+from thalweg.runs.config import complete
+from thalweg.runs.drawing import draw, energies
+from thalweg.runs.files import new_folder, read_json, remove_run, write_npz
+from thalweg.runs.hints import did_you_mean
+from thalweg.runs.progress import bar, say, working
 from thalweg.train import DivergedError, Run, every, fit
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.loop import check_fit as check
