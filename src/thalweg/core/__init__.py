@@ -80,6 +80,7 @@ from thalweg.core.population import (
     select,
     tile,
 )
+from thalweg.core.printing import Module, shorten_signatures
 
 __all__ = [
     "ConditionalEnergy",
@@ -100,6 +101,7 @@ __all__ = [
     "InspectsEnergy",
     "Kernel",
     "LatentEnergy",
+    "Module",
     "Objective",
     "PerChain",
     "Refreshable",
@@ -144,6 +146,7 @@ __all__ = [
     "require_model",
     "score",
     "select",
+    "shorten_signatures",
     "space_of",
     "split_batch",
     "split_static",
@@ -152,3 +155,5 @@ __all__ = [
     "whole_number",
     "with_gradient",
 ]
+
+shorten_signatures(globals(), __all__)

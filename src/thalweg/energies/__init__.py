@@ -1,5 +1,6 @@
 """Energies: analytic targets, lattices and networks, and what is made of them."""
 
+from thalweg.core import shorten_signatures
 from thalweg.energies.analytic import Gaussian, GaussianMixture, two_bumps
 from thalweg.energies.clamped import clamp
 from thalweg.energies.compose import smoothed, tempered
@@ -54,3 +55,5 @@ __all__ = [
     "tempered",
     "two_bumps",
 ]
+
+shorten_signatures(globals(), __all__)

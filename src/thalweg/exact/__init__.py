@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from thalweg.core import Space
+from thalweg.core import Space, shorten_signatures
 from thalweg.exact import enumeration, quadrature, streaming
 from thalweg.exact.enumeration import (
     gibbs_matrix,
@@ -234,3 +234,6 @@ def kl(
         raise ValueError(f"expected two energies on one space, got {known} and {other}; compare like with like")
     excess, own_log_z = _mean_and_log_z(p, _Excess(p, q), known, bounds, points, tolerance)
     return excess + log_z(q, known, bounds=bounds, points=points, tolerance=tolerance) - own_log_z
+
+
+shorten_signatures(globals(), __all__)
