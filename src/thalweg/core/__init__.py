@@ -43,6 +43,7 @@ from thalweg.core.contracts import (
     Verdict,
     refresh,
 )
+from thalweg.core.extras import MissingExtraError, import_extra
 from thalweg.core.models import (
     as_conditional,
     as_energy,
@@ -101,6 +102,7 @@ __all__ = [
     "InspectsEnergy",
     "Kernel",
     "LatentEnergy",
+    "MissingExtraError",
     "Module",
     "Objective",
     "PerChain",
@@ -129,6 +131,7 @@ __all__ = [
     "freeze",
     "from_density",
     "given",
+    "import_extra",
     "is_concrete",
     "is_score",
     "merge_static",
