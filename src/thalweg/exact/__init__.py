@@ -1,6 +1,7 @@
 """Ground truth: sums over every state of a finite space, and integrals in at most three dimensions.
 
-Every function takes an energy or a plain callable; where the energy does not carry its space, give ``space``.
+Every function takes an energy or a plain callable; where the energy does not carry its space, give ``space``. The
+module ``tw.exact.onsager`` has the closed forms of the 2-D Ising model: energy, log Z, magnetisation.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from thalweg.core import Space, shorten_signatures
-from thalweg.exact import enumeration, quadrature, streaming
+from thalweg.exact import enumeration, onsager, quadrature, streaming
 from thalweg.exact.enumeration import (
     gibbs_matrix,
     marginals,
@@ -35,6 +36,7 @@ __all__ = [
     "marginals",
     "metropolis_matrix",
     "moments",
+    "onsager",
     "probabilities",
     "sample",
     "transition_matrix",
