@@ -5,6 +5,7 @@ from thalweg.energies.analytic import Gaussian, GaussianMixture, two_bumps
 from thalweg.energies.clamped import clamp
 from thalweg.energies.compose import smoothed, tempered
 from thalweg.energies.conditional import joint, marginal, swapped
+from thalweg.energies.confined import confined
 from thalweg.energies.couplings import Graph, Grid, Matrix
 from thalweg.energies.curved import Banana, DoubleWell, Funnel, Ring
 from thalweg.energies.exponential import Exponential, Gamma, Normal
@@ -48,6 +49,7 @@ __all__ = [
     "ScoreMLP",
     "Wishart",
     "clamp",
+    "confined",
     "joint",
     "marginal",
     "smoothed",
