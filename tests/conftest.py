@@ -56,7 +56,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "vmapped_keys: keys in a scan under vmap, which JAX's check takes for used ones")
 
 
-KEYS_ONCE = ("contracts", "experiments", "report")
+KEYS_ONCE = ("contracts", "experiments", "report", "test_documents.py")
 
 
 @pytest.fixture(autouse=True)

@@ -76,6 +76,7 @@ ROWS = {
     "ScoreMLP": lambda: te.ScoreMLP(2, 8, key=key()),
     "Wishart": lambda: te.Wishart(4.0, jnp.eye(2)),
     "clamp": lambda: tw.clamp(te.MLP(2, 8, key=key()), jnp.array([True, False]), jnp.zeros(2)),
+    "confined": lambda: te.confined(te.MLP(2, 8, key=key()), scale=2.0),
     "joint": lambda: te.joint(Centre(SHIFT)),
     "marginal": lambda: te.marginal(Sign(SHIFT)),
     "smoothed": lambda: te.smoothed(te.Ring()),

@@ -207,6 +207,17 @@ def test_every_form_of_a_covariance_means_the_same():
     np.testing.assert_allclose([float(a) for a in found[:2]], [float(a) for a in expected[:2]], rtol=1e-6)
 
 
+def test_left_out_weights_are_equal_and_left_out_covariances_the_identity():
+    means, x = jnp.array([[0.0, 1.0], [2.0, -1.0], [3.0, 0.5]]), jnp.array([0.2, -0.4])
+    expected = answers(tw.energies.GaussianMixture(jnp.full(3, 1 / 3), means, jnp.stack([jnp.eye(2)] * 3)), x)
+    found = answers(tw.energies.GaussianMixture(means=means), x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+    numbers = tw.energies.GaussianMixture(means=jnp.array([-1.0, 1.0]))
+    assert numbers.space == tw.Real(()) and abs(float(numbers.log_z)) < 1e-6
+    single, given = tw.energies.Gaussian(means[0]), tw.energies.Gaussian(means[0], jnp.eye(2))
+    assert float(single(x)) == pytest.approx(float(given(x)), rel=1e-6)
+
+
 def test_a_mixture_with_scaled_weights_is_the_same_density():
     energy, x = TARGETS["GaussianMixture"], jnp.array([0.2, -0.4])
     scaled = eqx.tree_at(lambda e: e.log_weights, energy, energy.log_weights + 3.0)
@@ -280,6 +291,7 @@ def test_wrong_samplers_are_seen(truth):
         (lambda e: e.Gaussian(jnp.zeros(2), jnp.ones(3)), r"got \(2,\) and \(3,\); make the sizes agree"),
         (lambda e: e.Gaussian(jnp.zeros((2, 2)), 1.0), r"expected a mean of shape \(\) or \(d,\)"),
         (lambda e: e.GaussianMixture([1.0, 0.0], jnp.zeros((2, 1)), 1.0), "expected every weight > 0"),
+        (lambda e: e.GaussianMixture([1.0, 2.0]), "expected the means of the components, got none"),
         (lambda e: e.GaussianMixture([1.0], jnp.zeros((2, 1)), 1.0), r"got \(1,\) and \(2, 1\); give one row per"),
         (
             lambda e: e.GaussianMixture([1.0, 1.0], jnp.zeros((2, 1)), jnp.ones(3)),

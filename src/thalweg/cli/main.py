@@ -277,3 +277,10 @@ def _outcome(arguments: list[str]) -> int:
             raise
         say(str(problem))
         return 1
+    except ImportError as problem:
+        from thalweg.core import MissingExtraError
+
+        if not isinstance(problem, MissingExtraError):
+            raise
+        say(str(problem))
+        return 2

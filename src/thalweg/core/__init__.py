@@ -43,6 +43,7 @@ from thalweg.core.contracts import (
     Verdict,
     refresh,
 )
+from thalweg.core.extras import MissingExtraError, import_extra
 from thalweg.core.models import (
     as_conditional,
     as_energy,
@@ -80,6 +81,7 @@ from thalweg.core.population import (
     select,
     tile,
 )
+from thalweg.core.printing import Module, shorten_signatures
 
 __all__ = [
     "ConditionalEnergy",
@@ -100,6 +102,8 @@ __all__ = [
     "InspectsEnergy",
     "Kernel",
     "LatentEnergy",
+    "MissingExtraError",
+    "Module",
     "Objective",
     "PerChain",
     "Refreshable",
@@ -127,6 +131,7 @@ __all__ = [
     "freeze",
     "from_density",
     "given",
+    "import_extra",
     "is_concrete",
     "is_score",
     "merge_static",
@@ -144,6 +149,7 @@ __all__ = [
     "require_model",
     "score",
     "select",
+    "shorten_signatures",
     "space_of",
     "split_batch",
     "split_static",
@@ -152,3 +158,5 @@ __all__ = [
     "whole_number",
     "with_gradient",
 ]
+
+shorten_signatures(globals(), __all__)

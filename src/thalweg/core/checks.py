@@ -1,6 +1,7 @@
 """Numbers and shapes looked at, and refused in a sentence: what was expected, what came, what to do."""
 
 import operator
+import types
 from typing import Any
 
 import jax
@@ -148,5 +149,7 @@ def _shown(value: Any) -> str:
         return f"an array of shape {jnp.shape(value)}"
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, types.FunctionType):
+        return "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__name__}"
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"

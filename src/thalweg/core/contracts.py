@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from thalweg.core.printing import Module
 
-class Space(eqx.Module):
+
+class Space(Module):
     """The set a point lives in: its shape, its kind of number, and how to pick a starting point from it."""
 
     shape: eqx.AbstractVar[Any]
@@ -32,7 +34,7 @@ class Space(eqx.Module):
         """Uninformed points of shape ``(*shape, *self.shape)``: where a chain may start from nothing."""
 
 
-class Energy(eqx.Module):
+class Energy(Module):
     """A function ``E(x) -> scalar`` of one point, read as ``p(x) = exp(-E(x)) / Z``.
 
     Subclass it for an energy with parameters (array fields are trainable). Any other callable of one point serves as
@@ -46,7 +48,7 @@ class Energy(eqx.Module):
         """The energy of one point, a scalar."""
 
 
-class ConditionalEnergy(eqx.Module):
+class ConditionalEnergy(Module):
     """A function ``E(x, c) -> scalar`` of one point and one condition, read as ``p(x | c) = exp(-E(x, c)) / Z(c)``.
 
     ``tw.given(energy, c)`` is an energy of x. Trained with ``tw.fit(energy, (x, c), …)`` it learns ``p(x | c)``;
@@ -61,7 +63,7 @@ class ConditionalEnergy(eqx.Module):
         """The energy of one point under one condition, a scalar."""
 
 
-class LatentEnergy(eqx.Module):
+class LatentEnergy(Module):
     """A function ``E(x, z) -> scalar`` of one point and one latent value, ``p(x) = ∫ exp(-E(x, z)) dz / Z``.
 
     What it knows in closed form it says by `HasPosterior` and `HasFreeEnergy`.
@@ -91,7 +93,7 @@ class HasFreeEnergy(LatentEnergy):
         """``F(x)`` of one point, a scalar."""
 
 
-class ScoreNetwork(eqx.Module):
+class ScoreNetwork(Module):
     """A vector field ``s(x)`` of x's own shape, standing for ``∇ₓ log p(x)``; it need not be a gradient."""
 
     space: eqx.AbstractVar[Space | None]
@@ -168,7 +170,7 @@ class HasSmoothing(Energy):
         """The energy of ``x + σ·ε`` with ``x ~ p`` and ``ε ~ N(0, I)``."""
 
 
-class Refreshable(eqx.Module):
+class Refreshable(Module):
     """Something that carries buffers (power-iteration vectors) which advance once per training update."""
 
     @abc.abstractmethod
@@ -185,7 +187,7 @@ def refresh(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda node: node.refresh() if is_refreshable(node) else node, tree, is_leaf=is_refreshable)
 
 
-class State(eqx.Module):
+class State(Module):
     """What a kernel carries from step to step: where all chains are, and what must not be computed twice.
 
     Every array in it has the chains as its leading axis, so that chains can be picked, stored and put back.
@@ -194,7 +196,7 @@ class State(eqx.Module):
     x: eqx.AbstractVar[Any]
 
 
-class Info(eqx.Module):
+class Info(Module):
     """The metrics of one kernel step, each ``(chains,)``; ``None`` where the kernel has no such thing.
 
     ``acceptance`` is the probability (or frequency) of acceptance, ``gradient_norm`` is ``‖∇E‖₂`` where the step
@@ -208,7 +210,7 @@ class Info(eqx.Module):
     extra: dict[str, Array] = eqx.field(default_factory=dict)
 
 
-class Kernel(eqx.Module):
+class Kernel(Module):
     """A Markov kernel over a population: the leading axis of every array is the chains, one key serves a step.
 
     The energy is an argument of all methods and never stored, so nothing recompiles when its weights change.
@@ -217,6 +219,7 @@ class Kernel(eqx.Module):
     """
 
     takes_per_chain_energies: ClassVar[bool] = False
+    omits_defaults: ClassVar[bool] = True
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, energy: Any, x: Any) -> State:
@@ -296,7 +299,7 @@ class Step(NamedTuple):
     metrics: dict[str, Array]
 
 
-class Objective(eqx.Module):
+class Objective(Module):
     """A training criterion: configured at construction, given the model when called.
 
     ``minimised_at_truth`` says that the expected loss itself is smallest at the `truth`; otherwise only its gradient
@@ -305,6 +308,7 @@ class Objective(eqx.Module):
     """
 
     minimised_at_truth: ClassVar[bool] = False
+    omits_defaults: ClassVar[bool] = True
     conditional: ClassVar[bool] = False
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[PyTree, PyTree]:

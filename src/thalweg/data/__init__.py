@@ -1,5 +1,6 @@
 """Data: toys with known densities, image sets, readers for the usual formats, a catalogue with checked downloads."""
 
+from thalweg.core import shorten_signatures
 from thalweg.data.checks import Dataset, check_array, check_labels, hold_out
 from thalweg.data.folders import (
     Attributes,
@@ -73,3 +74,5 @@ __all__ = [
     "to_pixels",
     "two_moons",
 ]
+
+shorten_signatures(globals(), __all__)

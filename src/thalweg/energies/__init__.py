@@ -1,9 +1,11 @@
 """Energies: analytic targets, lattices and networks, and what is made of them."""
 
+from thalweg.core import shorten_signatures
 from thalweg.energies.analytic import Gaussian, GaussianMixture, two_bumps
 from thalweg.energies.clamped import clamp
 from thalweg.energies.compose import smoothed, tempered
 from thalweg.energies.conditional import joint, marginal, swapped
+from thalweg.energies.confined import confined
 from thalweg.energies.couplings import Graph, Grid, Matrix
 from thalweg.energies.curved import Banana, DoubleWell, Funnel, Ring
 from thalweg.energies.exponential import Exponential, Gamma, Normal
@@ -47,6 +49,7 @@ __all__ = [
     "ScoreMLP",
     "Wishart",
     "clamp",
+    "confined",
     "joint",
     "marginal",
     "smoothed",
@@ -54,3 +57,5 @@ __all__ = [
     "tempered",
     "two_bumps",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -29,7 +29,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     Args:
         mean: ``(d,)``, or a number for a density on plain numbers.
-        covariance: ``(d, d)``, or the diagonal ``(d,)``, or one variance for all.
+        covariance: ``(d, d)``, or the diagonal ``(d,)``, or one variance for all; by default the identity.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Gaussian(jnp.zeros(2), jnp.array([[2.0, 0.6], [0.6, 1.0]]))
@@ -42,7 +42,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     mean: Array
     whitening: Array
 
-    def __init__(self, mean: Any, covariance: Any):
+    def __init__(self, mean: Any, covariance: Any = 1.0):
         self.mean, covariance = finite("mean", mean), real("covariance", covariance)
         event = self.mean.shape
         if len(event) > 1 or covariance.shape not in ((), event, event * 2):
@@ -83,24 +83,31 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     r"""``E(x) = -log Σ_k w_k N(x; μ_k, Σ_k)`` with any positive weights; ``log Z = log Σ_k w_k``.
 
     Args:
-        weights: ``(K,)``, positive; they need not sum to one.
+        weights: ``(K,)``, positive; they need not sum to one. By default all are ``1/K``.
         means: ``(K, d)``, or ``(K,)`` for a density on plain numbers.
-        covariances: ``(K, d, d)``, or diagonals ``(K, d)``, or one variance per component ``(K,)``, or one for all.
+        covariances: ``(K, d, d)``, or diagonals ``(K, d)``, or one variance per component ``(K,)``, or one for all; by
+            default the identity.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.GaussianMixture(jnp.array([0.75, 0.25]), jnp.array([[-2.0, 0.0], [2.0, 0.0]]), 0.5)
     >>> [round(float(value), 4) for value in energy.mean]
     [-1.0, 0.0]
+    >>> tw.energies.GaussianMixture(means=jnp.array([[-2.0, 0.0], [2.0, 0.0]])).weights.tolist()
+    [0.5, 0.5]
     """
 
     log_weights: Array
     means: Array
     whitenings: Array
 
-    def __init__(self, weights: Any, means: Any, covariances: Any):
+    def __init__(self, weights: Any = None, means: Any = None, covariances: Any = 1.0):
+        if means is None:
+            raise ValueError("expected the means of the components, got none; write GaussianMixture(means=...)")
         self.means = finite("means", means)
-        weights, covariances = positive("every weight", weights), real("covariances", covariances)
         count, event = self.means.shape[:1], self.means.shape[1:]
+        equal = jnp.full(count, 1 / max(1, math.prod(count)))
+        weights = equal if weights is None else positive("every weight", weights)
+        covariances = real("covariances", covariances)
         if self.means.ndim not in (1, 2) or weights.shape != count:
             raise ValueError(
                 f"expected weights (K,) and means (K, d) or (K,), got {weights.shape} and {self.means.shape}; "

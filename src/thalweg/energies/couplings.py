@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from thalweg.core import finite, is_concrete, whole_number
+from thalweg.core import Module, finite, is_concrete, whole_number
 from thalweg.energies.structure import Structure, colours_of_edges, colours_of_mask, colours_of_torus, neighbours_of
 
 LocalField = Callable[[Array, Any], Array]
 
 
-class AbstractCoupling(eqx.Module):
+class AbstractCoupling(Module):
     """A symmetric matrix W with zero diagonal, in whatever form: what it does to a vector, and which sites it ties."""
 
     sites: eqx.AbstractVar[int]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from thalweg.core import import_extra
 from thalweg.data import to_pixels
 from thalweg.evaluate.labelled import check_images
 
@@ -43,14 +44,10 @@ class InceptionNetwork:
             )
         if batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1, got {batch_size}; 64 is a good number")
-        try:
-            import torch  # pyright: ignore[reportMissingImports]
-            import torch_fidelity  # pyright: ignore[reportMissingImports]
-            from torch_fidelity import feature_extractor_inceptionv3 as module  # pyright: ignore[reportMissingImports]
-        except ImportError as missing:
-            raise ValueError(
-                f"expected torch-fidelity for Inception-v3, got '{missing}'; get it with `pip install thalweg[fid]`"
-            ) from missing
+        torch, torch_fidelity, module = (
+            import_extra(name, "fid", "Inception-v3")
+            for name in ("torch", "torch_fidelity", "torch_fidelity.feature_extractor_inceptionv3")
+        )
         network = _built(module.FeatureExtractorInceptionV3, path)
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._network = network.to(self._device)

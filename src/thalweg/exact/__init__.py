@@ -1,6 +1,7 @@
 """Ground truth: sums over every state of a finite space, and integrals in at most three dimensions.
 
-Every function takes an energy or a plain callable; where the energy does not carry its space, give ``space``.
+Every function takes an energy or a plain callable; where the energy does not carry its space, give ``space``. The
+module ``tw.exact.onsager`` has the closed forms of the 2-D Ising model: energy, log Z, magnetisation.
 """
 
 from collections.abc import Callable
@@ -10,8 +11,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from thalweg.core import Space
-from thalweg.exact import enumeration, quadrature, streaming
+from thalweg.core import Space, shorten_signatures
+from thalweg.exact import enumeration, onsager, quadrature, streaming
 from thalweg.exact.enumeration import (
     gibbs_matrix,
     marginals,
@@ -35,6 +36,7 @@ __all__ = [
     "marginals",
     "metropolis_matrix",
     "moments",
+    "onsager",
     "probabilities",
     "sample",
     "transition_matrix",
@@ -234,3 +236,6 @@ def kl(
         raise ValueError(f"expected two energies on one space, got {known} and {other}; compare like with like")
     excess, own_log_z = _mean_and_log_z(p, _Excess(p, q), known, bounds, points, tolerance)
     return excess + log_z(q, known, bounds=bounds, points=points, tolerance=tolerance) - own_log_z
+
+
+shorten_signatures(globals(), __all__)

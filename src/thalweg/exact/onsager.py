@@ -1,7 +1,50 @@
-"""The 2-D Ising model solved: Onsager's infinite lattice and Kaufman's torus of any size, in double precision."""
+"""The 2-D Ising model solved: Onsager's infinite lattice and Kaufman's torus of any size, in double precision.
+
+``x ∈ {-1, 1}`` on a square lattice with ``E(x) = -K Σ_<ij> x_i x_j`` and ``K = J/T``; temperatures and energies are in
+units of the coupling J. ``tw.energies.Ising(tw.energies.Grid(shape, K))`` is this energy.
+"""
 
 import numpy as np
 from scipy.special import ellipkm1
+
+__all__ = [
+    "critical_temperature",
+    "kaufman_energy",
+    "kaufman_log_z",
+    "magnetisation",
+    "onsager_energy",
+]
+
+
+def critical_temperature() -> float:
+    """``T_c = 2 / log(1 + √2)``, where ``sinh(2/T_c) = 1``: below it the infinite lattice is magnetised.
+
+    Reference: Kramers and Wannier (1941), Phys. Rev. 60.
+
+    >>> import thalweg as tw
+    >>> round(tw.exact.onsager.critical_temperature(), 6)
+    2.269185
+    """
+    return float(2 / np.log1p(np.sqrt(2)))
+
+
+def magnetisation(temperature: float) -> float:
+    r"""The spontaneous magnetisation per site of the infinite square lattice.
+
+    ``m = (1 - sinh(2K)⁻⁴)^{1/8}`` with ``K = 1/T`` below the critical temperature, 0 at and above it. On a finite
+    lattice the mean of ``x`` is 0 by symmetry; what comes near m below ``T_c`` is the mean of ``|Σ x_i| / n``.
+    Reference: Yang (1952), Phys. Rev. 85.
+
+    >>> import thalweg as tw
+    >>> round(tw.exact.onsager.magnetisation(2.0), 6), tw.exact.onsager.magnetisation(3.0)
+    (0.911319, 0.0)
+    """
+    coupling = 1 / _positive(temperature)
+    if temperature >= critical_temperature():
+        return 0.0
+    # 1/sinh(2K) by exponentials that stay in range however cold it is
+    inverse_sinh = 2 * np.exp(-2 * coupling) / -np.expm1(-4 * coupling)
+    return float((1 - inverse_sinh**4) ** 0.125)
 
 
 def onsager_energy(temperature: float) -> float:

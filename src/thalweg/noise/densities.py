@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import check_instance, compiled, finite, is_concrete, positive, real, whole_number
+from thalweg.core import Module, check_instance, compiled, finite, is_concrete, positive, real, whole_number
 from thalweg.energies.analytic import Gaussian
 
 # a coordinate that hardly varies gets this share of the mean variance: a thousandth of the usual deviation
@@ -23,7 +23,7 @@ _LEAST_VARIANCE = 1e-6
 _SHOWN, _NUMBERS = 3, 6
 
 
-class Uniform(eqx.Module):
+class Uniform(Module):
     r"""Uniform between ``low`` and ``high``: ``log p(x) = -Σ_i log(high_i - low_i)`` inside, ``-∞`` outside.
 
     Args:
@@ -63,7 +63,7 @@ def _common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"expected sides and a shape that agree, got {shapes}; give one number a coordinate") from None
 
 
-class Reshaped(eqx.Module):
+class Reshaped(Module):
     """A density on vectors ``(d,)`` as one on points of any shape with d numbers, images for example.
 
     Args:
@@ -86,7 +86,7 @@ class Reshaped(eqx.Module):
         return self.density.sample(key, shape).reshape(*shape, *self.shape)
 
 
-class Marginals(eqx.Module):
+class Marginals(Module):
     r"""Independent coordinates, each a mixture of Gaussians on a grid of its own: a smoothed histogram,
 
     ``log p(x) = Σ_i log Σ_k w_ik N(x_i; low_i + (k + ½)·width_i, h_i²)``.
@@ -115,7 +115,7 @@ class Marginals(eqx.Module):
         return self.low + (which + 0.5) * self.width + self.bandwidth * noise
 
 
-class KernelDensity(eqx.Module):
+class KernelDensity(Module):
     r"""``log p(x) = log (1/n)Σ_j N(x; x_j, h²Σ)``: a Gaussian around each of n points, on vectors ``(d,)``.
 
     Made by `fit_kde`. Kept as the points seen through W with ``WᵀW = (h²Σ)⁻¹``, where all Gaussians are white; one

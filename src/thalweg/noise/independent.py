@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import is_concrete, positive
+from thalweg.core import Module, is_concrete, positive
 from thalweg.spaces import Finite
 
 
-class IndependentBernoulli(eqx.Module):
+class IndependentBernoulli(Module):
     r"""Two levels a site: ``log p(x) = Σ_i log p_i`` where a site is at the upper level, ``log(1 - p_i)`` else.
 
     Args:
@@ -47,7 +47,7 @@ class IndependentBernoulli(eqx.Module):
         return jnp.where(up, *jnp.array(self.levels[::-1], jnp.int32))
 
 
-class IndependentCategorical(eqx.Module):
+class IndependentCategorical(Module):
     r"""Several levels a site: ``log p(x) = Σ_i log p_{i,x_i}``.
 
     Args:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from paramax import NonTrainable, non_trainable, unwrap
 
+from thalweg.core import Module
 from thalweg.energies.layers import Dense
 from thalweg.noise.densities import flattened, variances
 from thalweg.spaces import Finite
@@ -27,7 +28,7 @@ class Drawn(NamedTuple):
     z: Array
 
 
-class NeuralSampler(eqx.Module):
+class NeuralSampler(Module):
     r"""``x = μ(z) + σ(z)ε`` with ``z, ε ~ N(0, I)`` and μ, log σ from one network; on finite spaces every site has the
     levels' probabilities ``softmax(l(z))`` of its own.
 

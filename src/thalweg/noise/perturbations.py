@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import check_instance, is_concrete, positive
+from thalweg.core import Module, check_instance, is_concrete, positive
 
 
-class Jitter(eqx.Module):
+class Jitter(Module):
     r"""``p(y|x) = N(y; x, σ²I)``.
 
     Args:
@@ -33,7 +33,7 @@ class Jitter(eqx.Module):
         return jnp.sum(-0.5 * ((y - x) / self.sigma) ** 2 - jnp.log(self.sigma) - 0.5 * math.log(2 * math.pi))
 
 
-class Flips(eqx.Module):
+class Flips(Module):
     r"""Every site of x takes one of its k - 1 other levels with probability q, each as likely:
 
     ``log p(y|x) = m log(q/(k-1)) + (n - m) log(1 - q)`` where y differs from x in m of n sites.
@@ -70,7 +70,7 @@ class Flips(eqx.Module):
         return jnp.sum(jnp.where(y == x, jnp.log1p(-self.probability), changed))
 
 
-class Unconditional(eqx.Module):
+class Unconditional(Module):
     """Noise that does not depend on x: a density as conditional noise.
 
     Args:

@@ -1,5 +1,6 @@
 """Training objectives."""
 
+from thalweg.core import shorten_signatures
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE
 from thalweg.objectives.adversarial import AdversarialNCE
 from thalweg.objectives.bregman import BregmanRatio
@@ -48,3 +49,5 @@ __all__ = [
     "SlicedScoreMatching",
     "Squared",
 ]
+
+shorten_signatures(globals(), __all__)

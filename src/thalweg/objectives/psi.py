@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from thalweg.core import finite, is_concrete
+from thalweg.core import Module, finite, is_concrete
 
 # where a user's ψ is looked at: u from a thousandth to a thousand
 _LOG_U = np.linspace(-np.log(1e3), np.log(1e3), 241, dtype=np.float32)
@@ -21,7 +21,7 @@ _LOG_U = np.linspace(-np.log(1e3), np.log(1e3), 241, dtype=np.float32)
 _ROUNDING, _TINY = 1e-4, 1e-30
 
 
-class AbstractPsi(eqx.Module):
+class AbstractPsi(Module):
     """A convex function ψ of a ratio u > 0, known by ``S1`` and ``S0`` as functions of ``log u``."""
 
     @abc.abstractmethod

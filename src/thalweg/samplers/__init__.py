@@ -1,5 +1,6 @@
 """Samplers: the chain loop, kernels, direct samplers, and chain starts."""
 
+from thalweg.core import shorten_signatures
 from thalweg.samplers.adapt import WarmedUp, warm_up
 from thalweg.samplers.annealing import AnnealedLangevin, SimulatedAnnealing
 from thalweg.samplers.chains import Chains
@@ -53,3 +54,5 @@ __all__ = [
     "uniform_noise",
     "warm_up",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from thalweg.core import compiled, require_energy
+from thalweg.core import compiled, import_extra, require_energy
 from thalweg.samplers.diagnostics import Summary, name_leaf, summarise
 
 
@@ -52,14 +52,11 @@ class Chains(eqx.Module):
 
         Needs the extra ``arviz``.
         """
-        try:
-            import arviz  # pyright: ignore[reportMissingImports]
-        except ImportError as missing:
-            raise ValueError(
-                "expected arviz to be installed for to_arviz, and it is not; get it with `pip install thalweg[arviz]`"
-            ) from missing
+        arviz = import_extra("arviz", "arviz", "to_arviz")
         leaves, _ = jax.tree_util.tree_flatten_with_path(self.draws)
-        return arviz.from_dict({"posterior": {name_leaf(path): np.asarray(leaf) for path, leaf in leaves}})
+        posterior = {name_leaf(path): np.asarray(leaf) for path, leaf in leaves}
+        # since arviz 1.0 the first argument holds groups of variables, before it the variables of the posterior
+        return arviz.from_dict(posterior if arviz.__version__.startswith("0.") else {"posterior": posterior})
 
 
 @compiled

@@ -8,7 +8,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Info, Kernel, Tunable, check_instance, count_chains, energies, positive, select, space_of
+from thalweg.core import (
+    Info,
+    Kernel,
+    Module,
+    Tunable,
+    check_instance,
+    count_chains,
+    energies,
+    positive,
+    select,
+    space_of,
+)
 from thalweg.core.random import log_uniform, normal
 from thalweg.samplers.states import EnergyState, energy_state, refuse_score
 from thalweg.spaces import Real, coordinates_of, on_reals, to_real
@@ -64,7 +75,7 @@ class RandomWalk(Tunable):
         return metropolis(key_accept, energy, state, proposal, jnp.zeros(state.energy.shape))
 
 
-class Proposal(eqx.Module):
+class Proposal(Module):
     """How to propose one point from another, and the correction for doing so unevenly."""
 
     @abc.abstractmethod

@@ -65,10 +65,14 @@ def advance(
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy, kernel, key = lambda x: jnp.sum(x**2), tw.samplers.GradientDescent(0.5), jax.random.key(0)
-    >>> state = kernel.init(key, energy, jnp.ones((3, 2)))
-    >>> tw.samplers.advance(energy, kernel, state, key=key, steps=2)[0].x[0].tolist()
+    >>> key_init, key_run = jax.random.split(key)
+    >>> state = kernel.init(key_init, energy, jnp.ones((3, 2)))
+    >>> tw.samplers.advance(energy, kernel, state, key=key_run, steps=2)[0].x[0].tolist()
     [0.25, 0.25]
     """
+    check_kernel(kernel)
+    if isinstance(state, (jax.Array, np.ndarray)):
+        raise ValueError("expected a state, got an array; make one of points: kernel.init(key, energy, x)")
     state, totals = _advance(energy, kernel, state, key, steps, measure, first_block)
     return state, reduce_totals(totals, steps)
 

@@ -2,14 +2,14 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import between, bind, count_chains, finite, select, split_batch, whole_number
+from thalweg.core import Module, between, bind, count_chains, finite, select, split_batch, whole_number
 from thalweg.core.random import distinct
 from thalweg.samplers.annealing import SimulatedAnnealing
 from thalweg.samplers.single_chain import init_chains, retarget_chains
@@ -24,11 +24,13 @@ class Begun(NamedTuple):
     ticket: PyTree
 
 
-class Start(eqx.Module):
+class Start(Module):
     """A rule for where chains begin. What it keeps between updates are states of the kernel, momenta included.
 
     ``batch`` are the points of an update, or ``(x, c)`` for a `ConditionalEnergy`; there are as many chains as rows.
     """
+
+    omits_defaults: ClassVar[bool] = True
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, kernel: Any, energy: Any, batch: PyTree) -> PyTree:

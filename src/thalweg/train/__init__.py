@@ -1,5 +1,6 @@
 """Training: the loop, many seeds at once, checkpoints and callbacks."""
 
+from thalweg.core import shorten_signatures
 from thalweg.train.callbacks import every
 from thalweg.train.loop import Run, fit, working_memory
 from thalweg.train.many import fit_many
@@ -7,3 +8,5 @@ from thalweg.train.record import DivergedError
 from thalweg.train.restore import load
 
 __all__ = ["DivergedError", "Run", "every", "fit", "fit_many", "load", "working_memory"]
+
+shorten_signatures(globals(), __all__)
