@@ -1,4 +1,4 @@
-"""Training objectives."""
+"""Training objectives: likelihood, noise contrast, score matching, and objectives for discrete data."""
 
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE
 from thalweg.objectives.adversarial import AdversarialNCE
