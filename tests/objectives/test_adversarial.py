@@ -88,7 +88,7 @@ def test_the_density_of_a_sampler_is_between_its_two_estimates(key):
     # the truth: z integrated on a fine grid
     z = jnp.linspace(-8, 8, 801)[:, None]
     weights = jax.nn.log_softmax(-0.5 * z[:, 0] ** 2)
-    own = sampler.drawn(jax.random.key(4), 400)
+    own = sampler.draw_with_latents(jax.random.key(4), 400)
     law = sampler._law(z)
     right = jax.nn.logsumexp(jax.vmap(lambda row: sampler._log_given(row, law))(own.x) + weights, axis=1)
     grid = jnp.linspace(-40, 42, 8201)[:, None]
@@ -99,7 +99,7 @@ def test_the_density_of_a_sampler_is_between_its_two_estimates(key):
     assert float(total) == pytest.approx(1.0, abs=1e-3)
     few = jax.vmap(lambda key: sampler.log_probs(own.x, sampler.latents(key, 4)))(jax.random.split(key, 20))
     many = sampler.log_probs(own.x, sampler.latents(key, 10_000))
-    above = jax.vmap(lambda key: sampler.log_probs_of_own(own, sampler.latents(key, 4)))(jax.random.split(key, 20))
+    above = jax.vmap(lambda key: sampler.own_log_probs(own, sampler.latents(key, 4)))(jax.random.split(key, 20))
     assert float(jnp.mean(few)) < float(jnp.mean(right)) < float(jnp.mean(above))
     # in the tails few values of z count
     assert np.quantile(np.abs(many - right), 0.95) < 0.05

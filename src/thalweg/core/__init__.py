@@ -1,5 +1,5 @@
-"""The contracts everything else is written against, and what every other room may use: checks, random numbers, models
-as users give them, and what is done for a whole population."""
+"""The abstract classes every other package builds on, and shared helpers: checks, random numbers, reading a user's
+model, and operations on a population of chains."""
 
 from thalweg.core.checks import (
     between,

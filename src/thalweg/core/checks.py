@@ -1,4 +1,4 @@
-"""Numbers and shapes looked at, and refused in a sentence: what was expected, what came, what to do."""
+"""Checks of numbers and shapes. Each raises one sentence: what was expected, what was given, what to do."""
 
 import operator
 import types
@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether a number can be looked at now, which it cannot while a function is being traced.
+    """Whether the value of an array is known now. It is not while JAX traces a function.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.core import is_concrete
@@ -23,7 +23,7 @@ def is_concrete(value: Any) -> bool:
 
 
 def real(name: str, value: Any) -> Array:
-    """``value`` as a floating array, refused where it is not made of real numbers.
+    """``value`` as a floating-point array; raises if it is not made of real numbers.
 
     >>> from thalweg.core import real
     >>> float(real("bias", 2))
@@ -35,7 +35,7 @@ def real(name: str, value: Any) -> Array:
         array = jnp.asarray(value, dtype=jnp.result_type(float))
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
-            f"expected {name} to be real numbers, got {_shown(value)}; give a number or an array"
+            f"expected {name} to be real numbers, got {_describe(value)}; give a number or an array"
         ) from None
     if jnp.iscomplexobj(value):
         raise ValueError(f"expected {name} to be real numbers, got complex ones; take their real part")
@@ -43,15 +43,15 @@ def real(name: str, value: Any) -> Array:
 
 
 def finite(name: str, value: Any) -> Array:
-    """`real`, refused where a number is not finite."""
+    """``value`` as a floating-point array; raises if a number is not finite."""
     array = real(name, value)
     if is_concrete(array) and not np.all(np.isfinite(array)):
-        raise ValueError(f"expected {name} to be finite, got {_shown(value)}; look for NaN and infinity")
+        raise ValueError(f"expected {name} to be finite, got {_describe(value)}; look for NaN and infinity")
     return array
 
 
 def positive(name: str, value: Any) -> Array:
-    """``value`` as a floating array leaf, refused where it is not a finite number above zero.
+    """``value`` as a floating-point array; raises if a number is not finite or not above zero.
 
     >>> from thalweg.core import positive
     >>> float(positive("step_size", 0.5))
@@ -59,28 +59,28 @@ def positive(name: str, value: Any) -> Array:
     """
     array = real(name, value)
     if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) > 0)):
-        raise ValueError(f"expected {name} > 0, got {_shown(value)}; give a positive number")
+        raise ValueError(f"expected {name} > 0, got {_describe(value)}; give a positive number")
     return array
 
 
 def non_negative(name: str, value: Any) -> Array:
-    """``value`` as a floating array leaf, refused where it is not a finite number of at least zero."""
+    """``value`` as a floating-point array; raises if a number is not finite or is below zero."""
     array = real(name, value)
     if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) >= 0)):
-        raise ValueError(f"expected {name} >= 0, got {_shown(value)}; give zero or a positive number")
+        raise ValueError(f"expected {name} >= 0, got {_describe(value)}; give zero or a positive number")
     return array
 
 
 def between(name: str, value: Any, low: float, high: float, hint: str) -> Array:
-    """``value`` as a floating array leaf, refused where it is not within ``[low, high]``."""
+    """``value`` as a floating-point array; raises if a number lies outside ``[low, high]``."""
     array = real(name, value)
     if is_concrete(array) and not np.all((np.asarray(array) >= low) & (np.asarray(array) <= high)):
-        raise ValueError(f"expected {name} between {low:g} and {high:.6g}, got {_shown(value)}; {hint}")
+        raise ValueError(f"expected {name} between {low:g} and {high:.6g}, got {_describe(value)}; {hint}")
     return array
 
 
 def whole_number(name: str, value: Any, least: int = 1, hint: str | None = None) -> int:
-    """``value`` as an int, refused where it is not a whole number of at least ``least`` that 32 bits can hold.
+    """``value`` as an int; raises if it is not a whole number, is below ``least``, or does not fit 32 bits.
 
     >>> from thalweg.core import whole_number
     >>> whole_number("steps", 20)
@@ -95,12 +95,12 @@ def whole_number(name: str, value: Any, least: int = 1, hint: str | None = None)
         raise ValueError(f"expected {name} to be a whole number below 2^31, got {number}; do it in several runs")
     if not fits:
         say = f"give for example {max(least, 1)}" if hint is None else hint
-        raise ValueError(f"expected {name} to be a whole number >= {least}, got {_shown(value)}; {say}")
+        raise ValueError(f"expected {name} to be a whole number >= {least}, got {_describe(value)}; {say}")
     return number
 
 
 def typed_key(key: Any) -> Array:
-    """A random key as one typed key, refused where it is none.
+    """``key`` as one typed random key, also from raw key data; raises if it is not a key.
 
     >>> import jax
     >>> from thalweg.core import typed_key
@@ -114,21 +114,21 @@ def typed_key(key: Any) -> Array:
         return jax.random.wrap_key_data(jnp.asarray(key))
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         raise ValueError(f"expected one random key, got an array of keys of shape {key.shape}; give one of them")
-    raise ValueError(f"expected a random key, got {_shown(key)}; write key=jax.random.key(0)")
+    raise ValueError(f"expected a random key, got {_describe(key)}; write key=jax.random.key(0)")
 
 
 def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str) -> None:
-    """Refuse a class where an instance is wanted, and an object that lacks a method."""
+    """Raise if ``value`` is a class instead of an instance, or lacks one of ``methods``."""
     if isinstance(value, type):
         raise ValueError(f"expected {what}, got the class {value.__name__}; make one of it: {value.__name__}(...)")
     for method in methods:
-        # asked of the class first: an equinox module makes a new object for every bound method
+        # the class is asked first: an equinox module makes a new object for every bound method
         if not callable(getattr(type(value), method, None)) and not callable(getattr(value, method, None)):
-            raise ValueError(f"expected {what}, got {_shown(value)} without {method}; give for example {example}")
+            raise ValueError(f"expected {what}, got {_describe(value)} without {method}; give for example {example}")
 
 
 def check_point(x: Array, shape: tuple[int, ...]) -> None:
-    """Refuse an array that is not one point of ``shape``: a batch given for a point would be a silent wrong number.
+    """Raise if ``x`` is not one point of ``shape``: a batch in place of a point would silently give a wrong number.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.core import check_point
@@ -139,12 +139,12 @@ def check_point(x: Array, shape: tuple[int, ...]) -> None:
 
 
 def point_like(x: PyTree) -> PyTree:
-    """The shapes and types of one of the points ``(n, *event)``."""
+    """The shape and dtype of one point, from a batch of points ``(n, *event)``."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
 
 
-def _shown(value: Any) -> str:
-    """A value in few words."""
+def _describe(value: Any) -> str:
+    """A short description of a value for an error message."""
     if isinstance(value, (jax.Array, np.ndarray)) and jnp.size(value) > 4:
         return f"an array of shape {jnp.shape(value)}"
     if isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Gaussians and their mixtures, with log Z, samples and moments known exactly: what all else is checked on."""
+"""Gaussians and Gaussian mixtures, with exact log Z, samples and moments: the reference targets of the tests."""
 
 import math
 from typing import Any
@@ -24,11 +24,11 @@ class HasMoments(Energy):
 class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     r"""``E(x) = ½(x - μ)ᵀΣ⁻¹(x - μ)``, ``log Z = ½ log det(2πΣ)``.
 
-    Kept as μ and the whitening W with ``WᵀW = Σ⁻¹``, lower triangular, so that Σ stays positive definite when the
-    energy is trained; of a diagonal Σ only the diagonal is kept.
+    Stored as μ and a lower-triangular whitening matrix W with ``WᵀW = Σ⁻¹``, so that Σ stays positive definite when the
+    energy is trained; for a diagonal Σ only the diagonal is stored.
 
     Args:
-        mean: ``(d,)``, or a number for a density on plain numbers.
+        mean: ``(d,)``, or a number if points are scalars.
         covariance: ``(d, d)``, or the diagonal ``(d,)``, or one variance for all; by default the identity.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -67,7 +67,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.mean.shape)
-        return 0.5 * jnp.sum(_whitened(self.whitening, x - self.mean) ** 2)
+        return 0.5 * jnp.sum(_whiten(self.whitening, x - self.mean) ** 2)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         noise = jax.random.normal(key, (*shape, *self.mean.shape))
@@ -84,7 +84,7 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     Args:
         weights: ``(K,)``, positive; they need not sum to one. By default all are ``1/K``.
-        means: ``(K, d)``, or ``(K,)`` for a density on plain numbers.
+        means: ``(K, d)``, or ``(K,)`` if points are scalars.
         covariances: ``(K, d, d)``, or diagonals ``(K, d)``, or one variance per component ``(K,)``, or one for all; by
             default the identity.
 
@@ -143,12 +143,12 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     @property
     def mean(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """``Σ_k w_k μ_k`` with the weights' sum made one."""
+        """``Σ_k w_k μ_k`` with normalised weights."""
         return jnp.tensordot(jax.nn.softmax(self.log_weights), self.means, 1)
 
     @property
     def covariance(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """``Σ_k w_k (Σ_k + (μ_k - m)(μ_k - m)ᵀ)`` with the weights' sum made one, ``m`` the mean."""
+        """``Σ_k w_k (Σ_k + (μ_k - m)(μ_k - m)ᵀ)`` with normalised weights and the mean m."""
         apart = jax.vmap(lambda shift: jnp.multiply.outer(shift, shift))(self.means - self.mean)
         return jnp.tensordot(jax.nn.softmax(self.log_weights), self.covariances + apart, 1)
 
@@ -158,7 +158,7 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
         def log_prob(mean, whitening):
             log_norm = 0.5 * mean.size * math.log(2 * math.pi) - _log_det(whitening, mean)
-            return -0.5 * jnp.sum(_whitened(whitening, x - mean) ** 2) - log_norm
+            return -0.5 * jnp.sum(_whiten(whitening, x - mean) ** 2) - log_norm
 
         return self.log_weights + jax.vmap(log_prob)(self.means, self.whitenings)
 
@@ -207,15 +207,15 @@ def _whitening(covariance: Array, event: tuple[int, ...], batch: tuple[int, ...]
     return jax.scipy.linalg.solve_triangular(factor, jnp.broadcast_to(jnp.eye(event[0]), covariance.shape), lower=True)
 
 
-# the functions below serve one component: a whitening of the mean's own shape is a diagonal
+# the functions below are for one component; a whitening of the mean's own shape is a diagonal matrix
 
 
-def _whitened(whitening: Array, x: Array) -> Array:
+def _whiten(whitening: Array, x: Array) -> Array:
     return whitening * x if whitening.shape == x.shape else jnp.tril(whitening) @ x
 
 
 def _root(whitening: Array, mean: Array) -> Array:
-    """``W⁻¹``: what turns white noise into noise of covariance Σ."""
+    """``W⁻¹``, which maps white noise to noise of covariance Σ."""
     if whitening.shape == mean.shape:
         return 1 / whitening
     return jax.scipy.linalg.solve_triangular(whitening, jnp.eye(mean.size), lower=True)
@@ -235,5 +235,5 @@ def _log_det(whitening: Array, mean: Array) -> Array:
 
 
 def _identity(mean: Array) -> Array:
-    """The unit matrix of an event's shape twice."""
+    """The identity matrix, of the event's shape twice."""
     return jnp.eye(mean.size).reshape(mean.shape * 2)

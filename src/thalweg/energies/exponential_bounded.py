@@ -24,7 +24,7 @@ class Beta(AbstractExponentialFamily):
     r"""``E(x) = -Σ_i [(a_i - 1) log x_i + (b_i - 1) log(1 - x_i)]`` on ``Interval(0, 1)``.
 
     ``log Z = Σ_i log B(a_i, b_i)``, B the beta function. ``θ = (a - 1, b - 1)``,
-    ``T(x) = (log x, log(1 - x))``, ``h = 1``. Trained are ``log_a`` and ``log_b``.
+    ``T(x) = (log x, log(1 - x))``, ``h = 1``. The trained arrays are ``log_a`` and ``log_b``.
 
     Args:
         a: > 0, of any shape.
@@ -104,8 +104,8 @@ class Beta(AbstractExponentialFamily):
 class Dirichlet(AbstractExponentialFamily):
     r"""``E(x) = -Σ_i (α_i - 1) log x_i``, ``log Z = Σ_i log Γ(α_i) - log Γ(Σ_i α_i)`` on ``Simplex(n)``.
 
-    ``θ = α - 1``, ``T(x) = log x``, ``h = 1``. Trained is ``log_concentration``. The integral runs over the first
-    ``n - 1`` coordinates.
+    ``θ = α - 1``, ``T(x) = log x``, ``h = 1``. The trained array is ``log_concentration``. The integral runs over the
+    first ``n - 1`` coordinates.
 
     Args:
         concentration: α > 0, ``(n,)``.

@@ -65,7 +65,7 @@ class Ising(AbstractPairwise, HasLogits):
 
     def _draw(self, noise: Array, field: Array, sites: Any) -> Array:
         low, high = self.space.levels
-        # u < σ(logit), one exponential and no division
+        # u < σ(logit), with one exponential and no division
         up = noise * (1 + jnp.exp((low - high) * (self.bias[sites, None] + field))) < 1
         return jnp.where(up, high, low).astype(self.bias.dtype)
 
@@ -113,7 +113,7 @@ class Potts(AbstractPairwise, HasLogits):
         return jnp.argmax(values, axis=-1).T
 
     def _noise(self, key: PRNGKeyArray, sites: int, chains: int) -> Array:
-        # Gumbel's: the largest of log p_c + noise_c falls on c with probability p_c
+        # Gumbel noise: log p_c + noise_c is largest at c with probability p_c
         return -jnp.log(-log_uniform(key, (sites, chains, self.space.k)))
 
     def _draw(self, noise: Array, field: Array, sites: Any) -> Array:

@@ -1,4 +1,4 @@
-"""The 2-D Ising model solved: Onsager's infinite lattice and Kaufman's torus of any size, in double precision.
+"""Exact solutions of the 2-D Ising model: Onsager's infinite lattice, Kaufman's finite torus. In double precision.
 
 ``x ∈ {-1, 1}`` on a square lattice with ``E(x) = -K Σ_<ij> x_i x_j`` and ``K = J/T``; temperatures and energies are in
 units of the coupling J. ``tw.energies.Ising(tw.energies.Grid(shape, K))`` is this energy.
@@ -58,7 +58,7 @@ def onsager_energy(temperature: float) -> float:
     """
     coupling = 1 / _positive(temperature)
     kappa = 2 * np.tanh(2 * coupling) ** 2 - 1
-    # at the critical temperature 𝐊 is infinite, but only as a logarithm: the product is 0
+    # at the critical temperature 𝐊 diverges only logarithmically, so the product is 0
     singular = kappa * ellipkm1(kappa**2) if kappa != 0 else 0.0
     return float(-(1 + 2 / np.pi * singular) / np.tanh(2 * coupling))
 
@@ -99,7 +99,7 @@ def kaufman_energy(shape: tuple[int, int], temperature: float) -> float:
 
 
 def _products(rows: int, columns: int, coupling: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of Kaufman's four products: the logs of their sizes, their signs, and the derivatives of the logs by K."""
+    """Kaufman's four products: the logs of their absolute values, their signs, and the derivatives of the logs by K."""
     sinh, cosh = np.sinh(2 * coupling), np.cosh(2 * coupling)
     number = np.arange(2 * columns)
     # cosh γ - 1 written so that nothing cancels near the critical point, where it is small
@@ -109,7 +109,7 @@ def _products(rows: int, columns: int, coupling: float) -> tuple[np.ndarray, np.
     slope = np.empty_like(gamma)
     slope[1:] = 2 * cosh * (1 - 1 / sinh**2) / np.sinh(gamma[1:])
     slope[0] = 2 + 2 / sinh
-    # γ₀ = 0 at the critical point: the product is then 0 and its derivative is not, which a tiny γ₀ gives exactly
+    # γ₀ = 0 at the critical point: the product is 0 but its derivative is not; a tiny γ₀ gives both exactly
     gamma[0] = gamma[0] or 1e-300
     logs, signs, slopes = [], [], []
     for chosen in (slice(1, None, 2), slice(0, None, 2)):
@@ -134,7 +134,7 @@ def _sides(shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def _strength(shape: tuple[int, int], coupling: float) -> float:
-    """|K|: turning every other spin of an even torus over changes the sign of K, and Z is the same."""
+    """|K|: flipping every other spin of an even torus changes the sign of K and leaves Z the same."""
     if not np.isfinite(coupling) or (coupling < 0 and (shape[0] % 2 or shape[1] % 2)):
         raise ValueError(
             f"expected a finite coupling, not negative on a torus with an odd side, got {coupling} on {shape}; "

@@ -1,4 +1,4 @@
-"""Noise on finite spaces: sites that are independent of each other."""
+"""Noise on finite spaces: independent sites."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from thalweg.spaces import Finite
 
 
 class IndependentBernoulli(Module):
-    r"""Two levels a site: ``log p(x) = Σ_i log p_i`` where a site is at the upper level, ``log(1 - p_i)`` else.
+    r"""Two levels per site: ``log p(x) = Σ_i log p_i`` if site i is at the upper level, ``log(1 - p_i)`` otherwise.
 
     Args:
         probability: p of the upper level, strictly between 0 and 1, of the point's shape.
@@ -48,11 +48,11 @@ class IndependentBernoulli(Module):
 
 
 class IndependentCategorical(Module):
-    r"""Several levels a site: ``log p(x) = Σ_i log p_{i,x_i}``.
+    r"""Several levels per site: ``log p(x) = Σ_i log p_{i,x_i}``.
 
     Args:
-        probabilities: ``(*event, k)``, positive; those of a site are made to sum to one.
-        levels: the k values a site can take, rising; by default ``0 … k-1``.
+        probabilities: ``(*event, k)``, positive; they are normalised for each site.
+        levels: the k values a site can take, in increasing order; by default ``0 … k-1``.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> noise = tw.noise.IndependentCategorical(jnp.array([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]]))
@@ -74,7 +74,7 @@ class IndependentCategorical(Module):
         self.log_probs = jnp.log(probabilities / jnp.sum(probabilities, axis=-1, keepdims=True))
 
     def log_prob(self, x: Array) -> Array:
-        # the largest of one possible level and minus infinity; all are minus infinity where x is at no level
+        # the log probability of the level x is at; -inf if x is at none of the levels
         at_level = x[..., None] == jnp.array(self.levels)
         return jnp.sum(jnp.max(jnp.where(at_level, self.log_probs, -jnp.inf), axis=-1))
 
@@ -86,15 +86,15 @@ class IndependentCategorical(Module):
 def fit_independent(
     data: Any, space: Finite, smoothing: float | Array = 1.0
 ) -> IndependentBernoulli | IndependentCategorical:
-    r"""Sites with the data's own frequencies, ``p = (count + s/k) / (rows + s)`` over k levels: none is zero.
+    r"""Independent sites with the smoothed frequencies of the data, ``p = (count + s/k) / (rows + s)`` over k levels.
 
     Args:
         data: ``(rows, *event)``, among the space's levels.
         space: `Binary`, `Spin` or `Categorical`, of the point's shape.
-        smoothing: s > 0, how many rows of even frequencies are added.
+        smoothing: s > 0, the number of added rows in which all levels are equally frequent.
 
     Returns:
-        `IndependentBernoulli` on two levels, else `IndependentCategorical`.
+        `IndependentBernoulli` on two levels, otherwise `IndependentCategorical`.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> noise = tw.noise.fit_independent(jnp.array([[1, -1], [1, 1], [1, -1]]), tw.Spin(2))

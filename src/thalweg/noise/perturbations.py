@@ -1,4 +1,4 @@
-"""Noise around given points: ``sample(key, x)`` for a whole batch at once, ``log_prob(y, x)`` of one pair."""
+"""Noise around given points: ``sample(key, x)`` of a batch, ``log_prob(y, x)`` of one pair."""
 
 import math
 from typing import Any
@@ -34,13 +34,13 @@ class Jitter(Module):
 
 
 class Flips(Module):
-    r"""Every site of x takes one of its k - 1 other levels with probability q, each as likely:
+    r"""Every site of x changes with probability q to one of its k - 1 other levels, all equally likely:
 
-    ``log p(y|x) = m log(q/(k-1)) + (n - m) log(1 - q)`` where y differs from x in m of n sites.
+    ``log p(y|x) = m log(q/(k-1)) + (n - m) log(1 - q)`` if y differs from x in m of n sites.
 
     Args:
         probability: q, strictly between 0 and 1.
-        levels: the k values a site can take, rising.
+        levels: the k values a site can take, in increasing order.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> noise = tw.noise.Flips(0.1, levels=(-1, 1))
@@ -71,10 +71,10 @@ class Flips(Module):
 
 
 class Unconditional(Module):
-    """Noise that does not depend on x: a density as conditional noise.
+    """Noise that does not depend on x: ``p(y|x) = p(y)``.
 
     Args:
-        density: with ``sample(key, shape)`` and ``log_prob(x)``.
+        density: a density with ``sample(key, shape)`` and ``log_prob(x)``.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> noise = tw.noise.Unconditional(tw.energies.Gaussian(jnp.zeros(2), 1.0))

@@ -1,4 +1,4 @@
-"""Ladders of noise levels for noise-conditional models, chosen from the data."""
+"""Ladders of noise levels for noise-conditional models, and the step size of annealed Langevin dynamics on them."""
 
 import math
 from typing import Any
@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# rows compared for the largest distance; more change it little and cost their square
+# the number of rows compared for the largest distance; more change it little, and the cost is quadratic
 _COMPARED = 2000
-# no ratio above this: in few dimensions the rule would allow any, but the weights of modes 14 deviations apart come
-# out wrong by 0.024 with a ratio of 2 and 100 steps per level, by 0.015 with 1.5
+# the largest ratio of neighbouring levels: in few dimensions the rule would allow any, but with 100 steps per level the
+# weights of modes 14 standard deviations apart are wrong by 0.024 with a ratio of 2 and by 0.015 with 1.5
 _LARGEST_RATIO = 1.5
 
 
@@ -34,12 +34,12 @@ def geometric_ladder(largest: float, smallest: float, levels: int) -> Float[Arra
 
 
 def ladder_from_data(data: Any, smallest: float | None = None) -> Float[Array, " levels"]:
-    r"""A geometric ladder that fits the data: σ_1 the largest distance between two points, the ratio from the rule
+    r"""A geometric ladder chosen from the data: σ_1 is the largest distance between two points, and the ratio is
 
     ``γ = √(2d) / (√(2d) - 3)``,
 
-    at which the shells of noise of neighbouring levels (radius ``σ√d``, thickness ``σ/√2``) overlap by half; never
-    above 1.5. Reference: Song and Ermon (2020), NeurIPS, techniques 1 and 2.
+    at which the noise shells of neighbouring levels (radius ``σ√d``, thickness ``σ/√2``) overlap by half; at most 1.5.
+    Reference: Song and Ermon (2020), NeurIPS, techniques 1 and 2.
 
     Args:
         data: ``(rows, *event)``; at most 2000 rows are compared.
@@ -63,17 +63,17 @@ def ladder_from_data(data: Any, smallest: float | None = None) -> Float[Array, "
 
 
 def annealed_step(sigmas: Any, steps: int) -> float:
-    r"""The step size ε of `AnnealedLangevin` at which chains come out with the right spread, whatever that is.
+    r"""The step size ε of `AnnealedLangevin` with the smallest error in the variance of the final samples.
 
-    On Gaussian data of deviation c the variance v of annealed chains is known exactly: a step at level σ makes it
-    ``v ← a²v + α`` with ``a = 1 - α/2(c² + σ²)``, ``α = εσ²/σ_L²``. From ``v = c² + σ_1²`` at the start it should end
-    at ``c² + σ_L²``; the ε returned has the smallest relative error there for the worst c from 0 to σ_1. Small steps
-    leave wide data at the spread of a level passed long ago, large ones add noise of their own to narrow data. Song and
-    Ermon (2020), NeurIPS, technique 4, ask this of ``c = 0`` and one level alone: steps two to four times smaller.
+    On Gaussian data of standard deviation c the variance v of annealed chains is known exactly: a step at level σ gives
+    ``v ← a²v + α`` with ``a = 1 - α/2(c² + σ²)``, ``α = εσ²/σ_L²``. It starts at ``v = c² + σ_1²`` and should end at
+    ``c² + σ_L²``; the ε returned has the smallest relative error for the worst c from 0 to σ_1. With too small steps
+    the chains lag behind the levels on wide data; too large steps add noise of their own on narrow data. Song and Ermon
+    (2020), NeurIPS, technique 4, consider ``c = 0`` and one level only, which gives steps two to four times smaller.
 
     Args:
-        sigmas: the ladder, falling, ``(L,)``.
-        steps: T, per level.
+        sigmas: the noise levels ``(L,)``, in decreasing order.
+        steps: T, the number of Langevin steps per level.
 
     >>> import thalweg as tw
     >>> round(tw.noise.annealed_step(tw.noise.geometric_ladder(10.0, 0.1, 10), 100), 4)
@@ -84,10 +84,10 @@ def annealed_step(sigmas: Any, steps: int) -> float:
         raise ValueError(f"expected falling noise levels (L,) above 0, got {ladder}; sort them, largest first")
     if steps < 1:
         raise ValueError(f"expected steps >= 1 per level, got {steps}; 100 is usual")
-    # at ε = 2σ_L² the noise of a step alone is twice the variance it should leave
+    # at ε = 2σ_L² the noise of a single step has twice the variance that should remain
     relative = np.geomspace(1e-4, 2.0, 500)[:, None]
     variance = np.array([0.0, *np.geomspace(ladder[-1], ladder[0], 30)]) ** 2
-    # a level alone is entered from as wide a gap as a ladder from data has
+    # a single level is entered as if from the level above in a ladder from data
     start = ladder[0] if len(ladder) > 1 else _LARGEST_RATIO * ladder[0]
     reached = np.broadcast_to(variance + start**2, (len(relative), len(variance)))
     for sigma in ladder:

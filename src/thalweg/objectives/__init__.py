@@ -1,4 +1,4 @@
-"""Training objectives."""
+"""Training objectives: likelihood, noise contrast, score matching, and objectives for discrete data."""
 
 from thalweg.core import shorten_signatures
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE

@@ -1,4 +1,4 @@
-"""Density ratios by Bregman divergences: NCE with any convex ψ in place of the logistic one."""
+"""Density-ratio fitting by Bregman divergences: NCE with any convex ψ in place of the logistic one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from thalweg.objectives.psi import AbstractPsi, as_psi
 
 
 class BregmanRatio(AbstractNoiseContrast):
-    r"""The ratio ``g = p̃_θ/p_n`` by the Bregman divergence of a convex ψ,
+    r"""The ratio ``g = p̃_θ/p_n`` fitted by the Bregman divergence of a convex ψ,
 
     ``(1/ν) E_noise S0(νg) - E_data S1(νg)``, ``S1 = ψ'``, ``S0(u) = uψ'(u) - ψ(u)``,
 
-    smallest where p̃_θ is the data's density, normalised. With the logistic ψ it is `NCE`, for every ν. The others grow
-    like g or 1/g: where they overflow the loss is not finite, and the metric ``not_finite`` says for which share of the
-    points. `Squared` and `KullbackLeibler` want noise with wider tails than the data, `ItakuraSaito` narrower.
-    log Z, the metrics, and the arguments but ψ are those of `NCE`. References: Gutmann and Hirayama (2011), UAI;
+    which is smallest where p̃_θ is the normalised density of the data. The logistic ψ gives `NCE`, for every ν. The
+    others grow like g or 1/g: if they overflow, the loss is not finite, and the metric ``not_finite`` is the share of
+    such points. `Squared` and `KullbackLeibler` need noise with wider tails than the data, `ItakuraSaito` narrower.
+    log Z, the metrics and the other arguments are those of `NCE`. References: Gutmann and Hirayama (2011), UAI;
     Sugiyama, Suzuki and Kanamori (2012), Ann. Inst. Stat. Math. 64.
 
     Args:

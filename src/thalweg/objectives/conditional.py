@@ -1,4 +1,4 @@
-"""Conditional noise-contrastive estimation: each data point against a noisy copy of itself, so that log Z cancels."""
+"""Conditional noise-contrastive estimation: each data point is compared with a noisy copy, so that log Z cancels."""
 
 import math
 from collections.abc import Callable
@@ -25,30 +25,31 @@ from thalweg.objectives.contrastive import log_densities
 from thalweg.objectives.noise_density import prepare_noise
 from thalweg.spaces import Finite, Space, is_continuous, point_space
 
-# σ is looked for between these multiples of the data's deviation, a flip between half a site of a point and all its
-# sites by half; the gradient's variance is read off so many parts of the first batch, and a signal so many times its
-# standard error is believed
-_WIDTHS, _SCALES, _PARTS, _CLEAR = (0.01, 10.0), 13, 16, 2.5
+# the range of σ in units of the data's standard deviation, and the number of candidates
+_WIDTHS, _SCALES = (0.01, 10.0), 13
+# the number of parts of the first batch from which the variance of the gradient is estimated, and the number of
+# standard errors above which a signal is significant
+_PARTS, _CLEAR = 16, 2.5
 
 
 class ConditionalNCE(Objective):
-    r"""Which of two is the data, a point x or its noisy copy ``y ~ p_n(y|x)``?
+    r"""The model learns to tell a data point x from a noisy copy ``y ~ p_n(y|x)``:
 
     ``softplus(-G)``, ``G = log p̃_θ(x) - log p̃_θ(y) + log p_n(y|x) - log p_n(x|y)``,
 
-    where log Z cancels. The noise needs no fitting to the data, but its width matters: copies too near or too far teach
-    nothing, the gradient vanishes at both ends. Unless it is given, the width is chosen in `init`, on a grid, by the
-    largest ratio ``‖E∇‖² / tr Var ∇`` of the gradient at the first model and batch (`signal_to_noise`), and kept as the
-    objective's state. Where that batch shows no gradient at any width, as when the first model is near the data, it is
-    the width whose loss lies half-way between those at the two ends. Where points have a support or are trees, Gaussian
-    noise is added to their real coordinates. Metrics: ``accuracy``, the share of pairs told
-    apart; ``log_ratio``, the mean of G; and ``noise_scale``, σ or the probability of a flip, where it was chosen.
+    where log Z cancels. The noise need not resemble the data, but its scale matters: the gradient vanishes for copies
+    that are too close or too far. Unless it is given, the scale is chosen in `init` from a grid, by the largest ratio
+    ``‖E∇‖² / tr Var ∇`` of the gradient at the initial model and the first batch (`signal_to_noise`), and stored as the
+    objective's state. If no scale has a significant gradient, for example because the initial model is close to the
+    data, the scale whose loss lies midway between the extremes is taken. On constrained spaces and for trees, Gaussian
+    noise is added to the real coordinates. Metrics: ``accuracy``, the share of pairs classified correctly;
+    ``log_ratio``, the mean of G; and, if the scale was chosen, ``noise_scale``: σ or the probability of a flip.
     Reference: Ceylan and Gutmann (2018), ICML.
 
     Args:
-        sigma: σ of Gaussian noise around x; on finite spaces leave it out, and sites are flipped.
-        noise: any other, with ``sample(key, x)`` of a batch and ``log_prob(y, x)`` of a pair: `tw.noise.Jitter`,
-            `Flips`, `Unconditional`, or a user's own.
+        sigma: σ of Gaussian noise around x; leave it out on finite spaces, where sites are flipped.
+        noise: any other noise, with ``sample(key, x)`` of a batch and ``log_prob(y, x)`` of a pair: `tw.noise.Jitter`,
+            `Flips`, `Unconditional`, or your own.
 
     >>> import jax, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -105,8 +106,8 @@ def pair_log_ratios(key: PRNGKeyArray, energy: Any, noise: Any, batch: PyTree) -
 
 
 def _around(noise: Any, energy: Any, batch: PyTree) -> tuple[Any, PyTree]:
-    """The model of every row and the points that noise is put around: real coordinates for the Gaussian kernel, which
-    would leave a support; the points themselves for any other."""
+    """The model of every row and the points to which noise is added: real coordinates for Gaussian noise, which would
+    leave a constrained space; the points themselves for any other noise."""
     space = point_space(energy, split_batch(energy, batch)[0])
     if is_continuous(space) and (noise is None or isinstance(noise, Jitter)):
         return on_real_coordinates("ConditionalNCE", energy, batch)
@@ -114,16 +115,16 @@ def _around(noise: Any, energy: Any, batch: PyTree) -> tuple[Any, PyTree]:
 
 
 def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -> Float[Array, " scales"]:
-    r"""``‖E∇‖² / tr Var ∇`` of the gradient that one pair ``(x, y)`` gives in the energy's parameters, for each noise.
+    r"""``‖E∇‖² / tr Var ∇`` of the gradient of one pair ``(x, y)`` in the energy's parameters, for each noise.
 
-    Estimated without bias in ‖E∇‖² from 16 parts of the batch, so that it may fall below zero where there is no signal.
-    Every noise is tried with the same random numbers.
+    The estimate of ‖E∇‖² from 16 parts of the batch is unbiased, so it may be negative if there is no signal. All
+    noises are tried with the same random numbers.
 
     Args:
-        key: of the noise.
+        key: the random key of the noise.
         energy: the model.
         batch: data, at least two rows.
-        noises: several of one kind, their numbers stacked: ``jax.vmap(tw.noise.Jitter)(sigmas)``.
+        noises: several noises of one kind with stacked arrays: ``jax.vmap(tw.noise.Jitter)(sigmas)``.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> from thalweg.objectives.conditional import signal_to_noise
@@ -138,7 +139,7 @@ def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -
 
 
 class _Signal(NamedTuple):
-    """Of each noise the ratio, the standard error it would have without any signal, and the mean loss."""
+    """For each noise: the ratio, its standard error in the absence of a signal, and the mean loss."""
 
     ratio: Array
     error: Array
@@ -161,16 +162,16 @@ def _signals(key: PRNGKeyArray, energy: Any, batch: PyTree, noises: Any) -> _Sig
     def measure(noise):
         def add(total, given):
             loss, slope = gradient(trained, noise, *given)
-            # with the sum so far: the products of all pairs at the memory of one gradient
+            # product with the sum so far: all pairs of parts, with the memory of one gradient
             return jax.tree.map(jnp.add, total, slope), (loss, _product(slope, total), _product(slope, slope))
 
         nothing = jax.tree.map(jnp.zeros_like, trained)
-        # the same random numbers for every noise, on purpose
+        # deliberately the same random numbers for every noise
         _, (losses, products, squares) = jax.lax.scan(add, nothing, (jax.random.clone(keys), split))
         pairs = parts * (parts - 1) / 2
         variance = jnp.mean(squares) - jnp.sum(products) / pairs
         products *= jnp.where(variance > 0, 1 / jnp.where(variance > 0, variance * rows * pairs, 1.0), 0.0)
-        # without signal each product has mean zero given those before
+        # without a signal each product has mean zero given the previous ones
         return _Signal(jnp.sum(products), jnp.linalg.norm(products), jnp.mean(losses))
 
     return jax.lax.map(measure, noises)
@@ -181,7 +182,7 @@ def _product(one: PyTree, other: PyTree) -> Array:
 
 
 def _maker(space: Space) -> Callable[[Array], Any]:
-    """The noise of a space as a function of its scale."""
+    """A function from a scale to the default noise of a space."""
     return (lambda scale: Flips(scale, space.levels)) if isinstance(space, Finite) else Jitter
 
 
@@ -189,12 +190,12 @@ def _scales(space: Space, x: Array) -> Float[Array, " scales"]:
     if isinstance(space, Finite):
         return jnp.geomspace(0.5 / max(1, math.prod(space.shape)), 0.5, _SCALES)
     deviation = jnp.sqrt(jnp.mean(jnp.var(x, axis=0)))
-    # data without spread tell no scale
+    # data without spread have no scale
     return jnp.where(deviation > 0, deviation, 1.0) * jnp.geomspace(*_WIDTHS, _SCALES)
 
 
 def _check(noise: Any, key: PRNGKeyArray, energy: Any, space: Space, x: PyTree) -> None:
-    """Refuse what is no noise around points of the space."""
+    """Raise if ``noise`` is not noise around points of the space."""
     if isinstance(noise, Jitter) and not is_continuous(space):
         raise ValueError(
             f"expected noise among the levels of discrete data, got a Gaussian kernel on {space}; leave sigma "

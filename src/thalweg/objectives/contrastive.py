@@ -1,6 +1,6 @@
-r"""Noise-contrastive estimation: the model learns to tell data from noise of known density, and log Z with it.
+r"""Noise-contrastive estimation: the model learns to tell data from noise of known density, and learns log Z.
 
-``G(x) = log p̃_θ(x) - log p_n(x)`` is all that is needed, with ``log p̃_θ = -E_θ - log Z`` and log Z a parameter.
+Everything depends on ``G(x) = log p̃_θ(x) - log p_n(x)``, with ``log p̃_θ = -E_θ - log Z`` and log Z a parameter.
 """
 
 import math
@@ -32,19 +32,19 @@ from thalweg.objectives.finite_sums import count_states, is_finite, log_z_sums
 from thalweg.objectives.noise_density import draw_noise, prepare_noise
 from thalweg.objectives.psi import AbstractPsi, Logistic
 
-# the first log Z is a sum over all states where there are no more than these, else a mean over so many noise points
+# the initial log Z is a sum over all states if there are at most _STATES, otherwise a mean over _POINTS noise points
 _STATES, _POINTS = 4096, 1000
 
 
 class LogZ(NamedTuple):
-    """The parameter that is learnt with the energy, a scalar."""
+    """The parameter that is trained with the energy, a scalar."""
 
     log_z: Array
 
 
 class Carried(NamedTuple):
-    """What is carried: the noise fitted to the first batch, ``None`` where it was given, and the noise points and their
-    ``log_prob`` where these are fixed."""
+    """The objective's state: the noise fitted to the first batch (``None`` if it was given), and, with fixed noise
+    points, the points and their ``log_prob``."""
 
     fitted: Any
     points: PyTree
@@ -93,7 +93,8 @@ class AbstractNoiseContrast(Objective):
 def contrast(
     psi: AbstractPsi, nu: float, energy: Any, log_z: Array, batch: PyTree, y: PyTree, log_probs: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """The loss against noise points ``y``, and the metrics of `NCE`; ``log_probs`` are the noise's, of data and y."""
+    """The loss against noise points ``y``, and the metrics of `NCE`; ``log_probs`` are ``log p_n`` at the data, then
+    y."""
     rows = count_chains(batch)
     log_ratios = log_densities(energy, batch, y) - log_z - log_probs
     weighted = log_ratios + math.log(nu)
@@ -109,22 +110,23 @@ class NCE(AbstractNoiseContrast):
 
     ``E_data softplus(-G - log ν) + (1/ν) E_noise softplus(G + log ν)``, ν = (data points)/(noise points).
 
-    Smallest where ``exp(-E_θ - log Z)`` is the data's density, normalised: log Z is learnt, as ``params.log_z``. It
-    starts at the energy's own where it has one, at the sum over all states on a small finite space, else at an
-    importance-sampling estimate from the noise. Works while noise and data overlap; noise like the data is best, and
-    the model should begin near them too: from afar the loss is flat (Liu et al. 2022, ICLR).
-    Metrics: ``log_z``; ``accuracy``, the share of points told apart (a half when noise is like the data);
-    ``log_ratio_data`` and ``log_ratio_noise``, means of G; ``data_outside``, the share of data where the noise has no
-    density; ``not_finite``, the share of points whose loss is not finite. Reference: Gutmann and Hyvärinen (2012),
+    The loss is smallest where ``exp(-E_θ - log Z)`` is the normalised density of the data: log Z is learned, as
+    ``params.log_z``. It starts at the energy's own log Z if that is known, at the sum over all states on a small finite
+    space, otherwise at an importance-sampling estimate from the noise. Noise and data must overlap; noise that
+    resembles the data is best. The model should start near the data too, because far away the loss is flat (Liu et al.
+    2022, ICLR).
+    Metrics: ``log_z``; ``accuracy``, the share of points classified correctly (a half if noise resembles the data);
+    ``log_ratio_data`` and ``log_ratio_noise``, the means of G; ``data_outside``, the share of data where the noise has
+    no density; ``not_finite``, the share of points whose loss is not finite. Reference: Gutmann and Hyvärinen (2012),
     JMLR 13.
 
     Args:
-        noise: any density with ``sample(key, shape)`` and ``log_prob(x)``, of `tw.noise`, flowjax or an energy; by
-            default a Gaussian fitted to the first batch (to its real coordinates where points have a support), the
-            space's own uniform density on `Interval`, independent sites on finite spaces.
-        nu: ν > 0; a small one means much noise.
-        fixed: the number of noise points that are drawn once, of which every update takes its own at random; by
-            default fresh noise every time.
+        noise: any density with ``sample(key, shape)`` and ``log_prob(x)``: from `tw.noise`, flowjax, or an energy. By
+            default a Gaussian fitted to the first batch (to its real coordinates on constrained spaces), the uniform
+            density on `Interval`, independent sites on finite spaces.
+        nu: ν > 0; a smaller ν means more noise points.
+        fixed: the number of noise points that are drawn once, from which every update takes a random subset; by
+            default every update draws fresh noise.
 
     >>> import jax, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -148,18 +150,19 @@ class NCE(AbstractNoiseContrast):
 
 
 class RankNCE(Objective):
-    r"""Which of L points is the data? One data point x among L - 1 noise points, at a place drawn from the priors ρ,
+    r"""Ranking NCE: the model learns to find the data point x among L - 1 noise points, at a place drawn from priors ρ,
 
     ``-log softmax(G + log ρ)`` at that place.
 
-    log Z cancels, so it is neither needed nor learnt. With two candidates and even priors it is
+    log Z cancels, so it is neither needed nor learned. With two candidates and equal priors the loss is
     ``softplus(G(y) - G(x))``. Metrics: ``accuracy``, the share of data points ranked first; ``log_ratio_data`` and
-    ``log_ratio_noise``, means of G up to log Z; ``data_outside``, as in `NCE`. Reference: Ma and Collins (2018), EMNLP.
+    ``log_ratio_noise``, the means of G up to log Z; ``data_outside``, as in `NCE`. Reference: Ma and Collins (2018),
+    EMNLP.
 
     Args:
         noise: as in `NCE`.
         candidates: L ≥ 2.
-        priors: ρ, ``(L,)``, positive; even by default.
+        priors: ρ, ``(L,)``, positive; equal by default.
 
     >>> import jax, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -196,7 +199,7 @@ class RankNCE(Objective):
         y, log_noise = draw_noise(key_noise, noise, rows * others, x)
         log_probs = jnp.concatenate([jax.vmap(noise.log_prob)(x), log_noise])
         if conditions is not None:
-            # every row's noise points are seen under that row's condition
+            # the noise points of a row are evaluated at that row's condition
             spread = jax.tree.map(lambda leaf: jnp.repeat(leaf, others, axis=0), conditions)
             conditions = concatenate(conditions, spread)
         log_ratios = log_densities(bind(energy, conditions), x, y) - log_probs
@@ -210,32 +213,32 @@ class RankNCE(Objective):
 
 
 def _log_priors(key: PRNGKeyArray, priors: Array, rows: int) -> Float[Array, "rows candidates"]:
-    """Those of the place where the data point stands, and of the others in turn."""
+    """The log prior of the data point's place first, then those of the noise points' places."""
     log_priors = jnp.log(priors / jnp.sum(priors))
     place = jax.random.categorical(key, log_priors, shape=(rows, 1))
-    # the prior of the first place changes places with that of the data's
+    # the prior of the first place is swapped with that of the data point's place
     others = jnp.where(jnp.arange(1, len(priors)) == place, log_priors[0], log_priors[1:])
     return jnp.concatenate([log_priors[place], others], axis=1)
 
 
 def as_nu(nu: Any) -> float:
-    """ν as a static number, refused where it is not finite and positive."""
+    """ν as a static number; raises if it is not finite and positive."""
     positive("nu", nu)
     return float(nu)
 
 
 def as_fixed(fixed: Any) -> int | None:
-    """A number of fixed noise points, or none."""
+    """The number of fixed noise points, or ``None``."""
     return None if fixed is None else whole_number("fixed", fixed, hint="leave it out for fresh noise points")
 
 
 def count_noise(nu: float, batch: PyTree) -> int:
-    """Noise points to a batch."""
+    """The number of noise points for a batch."""
     return max(1, round(count_chains(batch) / nu))
 
 
 def refuse_conditions(objective: Objective, energy: Any) -> None:
-    """Refuse a conditional energy where one log Z is learnt, by name."""
+    """Raise for a conditional energy in objectives that learn one log Z."""
     if isinstance(energy, ConditionalEnergy):
         raise ValueError(
             f"expected an energy of one point for {type(objective).__name__}, which learns one log Z, got the "
@@ -245,8 +248,8 @@ def refuse_conditions(objective: Objective, energy: Any) -> None:
 
 
 def log_densities(energy: Any, *points: PyTree) -> Float[Array, " rows"]:
-    """``-E`` of all points in one pass: the same matrix products at a larger batch."""
-    # an energy may count in whole numbers
+    """``-E`` of all points in one batched evaluation."""
+    # an energy may return whole numbers
     return -energies(energy, concatenate(*points)).astype(jnp.result_type(float))
 
 
@@ -258,7 +261,7 @@ def ratio_metrics(log_ratios: Array, log_probs: Array, rows: int) -> dict[str, A
 
 
 def first_log_z(key: PRNGKeyArray, energy: Any, noise: Any, batch: PyTree) -> Array:
-    """Where the learnt log Z starts: the truth where it is at hand, else an importance-sampling estimate."""
+    """The initial value of the learned log Z: exact if possible, otherwise an importance-sampling estimate."""
     space = space_of(energy)
     if isinstance(energy, HasLogZ):
         log_z = energy.log_z

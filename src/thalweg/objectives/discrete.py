@@ -1,7 +1,8 @@
-r"""Training on finite spaces without log Z: both losses compare a point with those that differ from it in one site.
+r"""Pseudo-likelihood and ratio matching: training on finite spaces without log Z.
 
-Writing ``x' ~ x`` for these, all that is needed is ``log p(x')/p(x) = E(x) - E(x')``. An energy with logits (`Ising`,
-`Potts`) gives them all in one pass; any other is evaluated once per site and other level.
+Both compare a point x with the points ``x' ~ x`` that differ from it in one site, through
+``log p(x')/p(x) = E(x) - E(x')``. An energy with logits (`Ising`, `Potts`) gives all of these in one evaluation; any
+other energy is evaluated once for every site and level.
 """
 
 import abc
@@ -17,19 +18,19 @@ from thalweg.core import DiscreteObjective, HasLogits, PerChain, Step, bind_batc
 from thalweg.objectives.batches import check_batch
 from thalweg.spaces import Finite
 
-# the changed points of so many rows are made at once that they hold no more numbers than this
+# rows are processed in groups whose changed points hold at most this many numbers
 _NUMBERS = 2**24
 
 
 class AbstractSiteObjective(DiscreteObjective):
-    """A mean over points of a loss that `point` gives from the log ratios of one point."""
+    """The mean over points of a loss that depends on the log ratios of one point."""
 
     minimised_at_truth: ClassVar[bool] = True
     conditional: ClassVar[bool] = True
 
     @abc.abstractmethod
     def point(self, log_ratios: Float[Array, "sites others"]) -> Float[Array, ""]:
-        """The loss of one point whose `log_ratios` these are."""
+        """The loss of one point with the given `log_ratios`."""
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, None]:
         _require_finite(type(self).__name__, energy)
@@ -51,7 +52,7 @@ class AbstractSiteObjective(DiscreteObjective):
 class PseudoLikelihood(AbstractSiteObjective):
     r"""``-Σ_i log p(x_i | rest)``, with ``p(x_i | rest) = 1 / (1 + Σ_{x' ~ x at i} exp(E(x) - E(x')))``.
 
-    Each conditional is normalised over one site, so Z never appears; the estimate is consistent. On bits and spins it
+    Each conditional is normalised over one site, so Z is not needed; the estimate is consistent. On bits and spins it
     is a logistic regression of every site on all others. Metric: ``pseudo_log_likelihood``, in nats per point.
     Reference: Besag (1975), The Statistician 24.
 
@@ -71,12 +72,12 @@ class PseudoLikelihood(AbstractSiteObjective):
 
 
 class RatioMatching(AbstractSiteObjective):
-    r"""``Σ_{x' ~ x} σ(E(x) - E(x'))²``: the ratios ``p(x)/p(x')`` of the model are matched to the data's.
+    r"""``Σ_{x' ~ x} σ(E(x) - E(x'))²``: the ratios ``p(x)/p(x')`` of the model are matched to those of the data.
 
     With ``g(u) = 1/(1 + u)`` this is, up to a constant, the mean over the data of ``Σ (g(p/p') - g(p_θ/p_θ'))²``, which
-    is zero for the right model alone. Bounded by 1 per change, so single odd points weigh less than in
-    `PseudoLikelihood`. Hyvärinen has bits; with more levels every change of a site counts, and the same argument
-    holds pair by pair. Metric: ``pseudo_log_likelihood``, in nats per point.
+    is zero only for the right model. Each term is at most 1, so outliers weigh less than in `PseudoLikelihood`.
+    Hyvärinen treats bits; with more levels the sum runs over all other levels of every site, and the same argument
+    holds for each pair. Metric: ``pseudo_log_likelihood``, in nats per point.
     Reference: Hyvärinen (2007), Some extensions of score matching, Comput. Stat. Data Anal. 51.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -94,7 +95,7 @@ class RatioMatching(AbstractSiteObjective):
 
 
 def log_ratios(energy: Any, space: Finite, x: Array) -> Float[Array, "sites others"]:
-    """``E(x) - E(x')`` for every x' that differs from the point ``x`` in one site, its other levels in cyclic order."""
+    """``E(x) - E(x')`` for every x' that differs from the point ``x`` in one site; levels follow in cyclic order."""
     levels, flat = jnp.array(space.levels, x.dtype), x.reshape(-1)
     now = jnp.searchsorted(levels, flat)[:, None]
     others = (now + jnp.arange(1, len(levels))) % len(levels)
@@ -103,7 +104,7 @@ def log_ratios(energy: Any, space: Finite, x: Array) -> Float[Array, "sites othe
         return jnp.take_along_axis(logits, others, axis=1) - jnp.take_along_axis(logits, now, axis=1)
 
     def log_density(x):
-        # an energy may count in whole numbers
+        # an energy may return whole numbers
         return -jnp.asarray(energy(x), jnp.result_type(float))
 
     def changed(site, level):
@@ -120,15 +121,14 @@ def _surprise(log_ratios: Array) -> Array:
 
 
 def _over_rows(function: Callable[[Any, Array], Any], energy: Any, space: Finite, x: Array) -> Any:
-    """``function`` of every row and its energy; where the changed points of all rows are too many, of some rows at a
-    time."""
+    """``function`` of every row and its energy; in groups of rows if the changed points of all rows are too many."""
     sites = math.prod(space.shape)
     rows = max(1, _NUMBERS // (sites * sites * (len(space.levels) - 1)))
     if isinstance(energy, HasLogits) or rows >= x.shape[0]:
         return over_chains(function, energy, x)
     own = energy.parameters if isinstance(energy, PerChain) else None
 
-    # recomputing in the backward pass keeps the memory of a gradient at these rows too
+    # recomputing in the backward pass bounds the memory of a gradient by one group too
     @jax.checkpoint
     def one(entry):
         point, parameter = entry

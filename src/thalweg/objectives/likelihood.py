@@ -1,4 +1,4 @@
-"""Maximum likelihood with Monte Carlo negatives: CD-k, PCD, short-run training, the replay buffer."""
+"""Maximum likelihood with Monte Carlo negatives: CD-k, PCD, short-run training, replay buffers."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -28,35 +28,35 @@ from thalweg.samplers.starts import ReplayBuffer, Start, as_start
 
 
 class MaximumLikelihood(Objective):
-    r"""The gradient of the log-likelihood with its expectation taken by Monte Carlo,
+    r"""The gradient of the log-likelihood, with the expectation estimated by Monte Carlo,
 
     ``∇ log p_θ(x) = -∇E_θ(x) + E_{p_θ}[∇E_θ]``,
 
-    as the loss ``mean E_θ(data) - mean E_θ(negatives)``, the negatives being where ``steps`` steps of ``kernel`` from
-    ``start`` end. The start makes the method: `from_data` is CD-k (Hinton 2002), `persistent` is PCD (Tieleman 2008),
-    `from_noise` is short-run training (Nijkamp et al. 2019), `ReplayBuffer` is Du and Mordatch's (2019). With
-    `ParallelTempering` as the kernel a start keeps all rungs of every chain (Desjardins et al. 2010). Starts
-    keep states of the kernel, momenta included; on a space with a support the chains stay inside. With a
-    `ConditionalEnergy` and data ``(x, c)`` every chain has a condition, and ``p(x | c)`` is learnt.
+    as the loss ``mean E_θ(data) - mean E_θ(negatives)``. The negatives are the ends of chains of ``steps`` steps of
+    ``kernel`` from ``start``. The start makes the method: `from_data` is CD-k (Hinton 2002), `persistent` is PCD
+    (Tieleman 2008), `from_noise` is short-run training (Nijkamp et al. 2019), `ReplayBuffer` is the buffer of Du and
+    Mordatch (2019). With `ParallelTempering` as the kernel, a start keeps all rungs of every chain (Desjardins et al.
+    2010). Starts keep kernel states, momenta included; on constrained spaces the chains stay inside. With a
+    `ConditionalEnergy` and data ``(x, c)`` every chain has its own condition, and the model learns ``p(x | c)``.
 
-    The negatives depend on θ too, and the gradient above leaves that out: with ``sampler_gradient=w`` the loss has
-    the term ``w·mean E_frozen(x_t)`` more, in which ``E_frozen`` has constant parameters and ``x_t`` is a function of θ
-    through the last ``sampler_gradient_steps`` steps of the chain. With w = -1 it is the energy part of the term by
-    which ``∇CD_t`` differs, ``-(∂/∂θ) E_{p_θ^t}[E_frozen(x) + log p^t_frozen(x)]``; the published code of improved
-    contrastive divergence (Du et al. 2021) has w > 0, which pulls the negatives downhill.
+    The negatives depend on θ too, which the gradient above ignores. ``sampler_gradient=w`` adds the term
+    ``w·mean E_frozen(x_t)`` to the loss, in which ``E_frozen`` has constant parameters and ``x_t`` is a function of θ
+    through the last ``sampler_gradient_steps`` steps of the chain. With w = -1 this is the energy part of the term that
+    the gradient of ``CD_t`` has in addition, ``-(∂/∂θ) E_{p_θ^t}[E_frozen(x) + log p^t_frozen(x)]``; the published code
+    of improved contrastive divergence (Du et al. 2021) has w > 0, which pulls the negatives downhill.
 
-    The loss is an energy gap, no bound on anything: it may be negative, and it says nothing about convergence.
-    Metrics: ``energy_gap``, ``energy_data``, ``energy_samples``, and ``gradient_norm`` (the mean of ‖∇E‖₂ along the
-    chains, the signal of instability), ``acceptance``, ``swap_rate``, ``divergences`` where the kernel has them.
+    The loss is an energy gap, not a bound: it may be negative, and it does not measure convergence. Metrics:
+    ``energy_gap``, ``energy_data``, ``energy_samples``; ``gradient_norm``, the mean of ‖∇E‖₂ along the chains, which
+    grows when training becomes unstable; and ``acceptance``, ``swap_rate``, ``divergences`` if the kernel has them.
 
     Args:
         kernel: any kernel; by default ``Langevin(0.1)``.
-        steps: steps of the chains per update.
-        start: where chains begin; by default ``ReplayBuffer(10_000, 0.05)``.
+        steps: the number of kernel steps of the chains per training update.
+        start: where chains start; by default ``ReplayBuffer(10_000, 0.05)``.
         energy_penalty: weight w ≥ 0 of ``w·mean(E(data)² + E(negatives)²)``, which keeps energies near zero.
-        sampler_gradient: the weight w above, of either sign; by default there is no such term. Needs a kernel without
-            an accept step on a continuous space: `Langevin`, `UnderdampedLangevin`.
-        sampler_gradient_steps: through how many of the last steps the gradient goes.
+        sampler_gradient: the weight w of the term above, of either sign; by default there is no such term. It needs a
+            kernel without an accept step on a continuous space: `Langevin`, `UnderdampedLangevin`.
+        sampler_gradient_steps: the number of last steps of a chain that are differentiated.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -121,7 +121,7 @@ class MaximumLikelihood(Objective):
 
 
 def as_kernel(kernel: Any) -> Any:
-    """A kernel as it is, refused where it is none; by default Langevin's."""
+    """The kernel itself; raises if it is not a kernel. ``None`` gives ``Langevin(0.1)``."""
     if kernel is None:
         return Langevin(0.1)
     check_kernel(kernel)
@@ -129,9 +129,9 @@ def as_kernel(kernel: Any) -> Any:
 
 
 def energies_of_both(energy: Any, batch: PyTree, x: PyTree, conditions: PyTree) -> Array:
-    """The energies of the data, then of samples ``x``, each under its own condition, ``(rows + chains,)``.
+    """The energies of the data, then of samples ``x``, each at its own condition, ``(rows + chains,)``.
 
-    One pass over both halves: the same matrix products at twice the batch.
+    Both halves are evaluated as one batch.
     """
     data, given = split_batch(energy, batch)
     both = None if given is None else concatenate(given, conditions)

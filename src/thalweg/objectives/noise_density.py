@@ -1,4 +1,4 @@
-"""The noise that data are contrasted with: given and checked, or made for the space and fitted to the first batch."""
+"""The noise density of a contrastive objective: given and checked, or fitted to the first batch."""
 
 from typing import Any
 
@@ -24,12 +24,12 @@ from thalweg.spaces import (
     to_real,
 )
 
-# noise points that are looked at to see whether the noise keeps a support
+# the number of noise points drawn to check that the noise stays in a constrained space
 _LOOKED_AT = 1000
 
 
 class OnSupport(eqx.Module):
-    """A density of real coordinates z as one of points x: ``log p(x) = log p(z(x)) - log |det dx/dz|``."""
+    """A density of real coordinates z as a density of points x: ``log p(x) = log p(z(x)) - log |det dx/dz|``."""
 
     density: Any
     coordinates: Coordinates
@@ -45,8 +45,8 @@ class OnSupport(eqx.Module):
 
 
 def prepare_noise(name: str, key: PRNGKeyArray, noise: Any, energy: Any, x: PyTree) -> tuple[Any, Any]:
-    """The noise to use, checked against the points of the first batch; and once more where it was fitted to them, else
-    ``None``. ``name`` is that of the objective."""
+    """The noise to use, checked against the first batch; and the noise again if it was fitted to that batch, otherwise
+    ``None``. ``name`` is the objective, for messages."""
     space = point_space(energy, x)
     if noise is None:
         made = _fit(name, energy, space, x)
@@ -63,13 +63,13 @@ def prepare_noise(name: str, key: PRNGKeyArray, noise: Any, energy: Any, x: PyTr
 
 
 def draw_noise(key: PRNGKeyArray, noise: Any, count: int, like: PyTree) -> tuple[PyTree, Array]:
-    """Noise points of the type of the points ``like``, and their ``log_prob``."""
+    """``count`` noise points with the dtype of the points ``like``, and their ``log_prob``."""
     y = jax.tree.map(lambda leaf, x: leaf.astype(x.dtype), noise.sample(key, (count,)), like)
     return y, jax.vmap(noise.log_prob)(y)
 
 
 def _fit(name: str, energy: Any, space: Space, x: PyTree) -> Any:
-    """The usual noise of a space, with the numbers of the first batch."""
+    """The default noise of a space, fitted to the first batch."""
     if isinstance(space, Finite):
         return fit_independent(x, space)
     if isinstance(space, Interval):
@@ -87,7 +87,7 @@ def _fit(name: str, energy: Any, space: Space, x: PyTree) -> Any:
 
 
 def _check_tree(noise: Any, x: PyTree) -> None:
-    """Refuse noise that is no density on points like the trees ``x``."""
+    """Raise if the noise is not a density on trees like ``x``."""
     for method in ("sample", "log_prob"):
         if not callable(getattr(noise, method, None)):
             raise ValueError(
@@ -104,7 +104,7 @@ def _check_tree(noise: Any, x: PyTree) -> None:
 
 
 def require_density(noise: Any, x: PyTree) -> None:
-    """Refuse data where the noise has no density."""
+    """Raise if the noise has no density at some of the data."""
     if isinstance(x, (jax.Array, np.ndarray)):
         require_support(noise, jnp.asarray(x))
         return
@@ -118,7 +118,7 @@ def require_density(noise: Any, x: PyTree) -> None:
 
 
 def _require_inside(name: str, key: PRNGKeyArray, noise: Any, space: Space, x: PyTree) -> None:
-    """Refuse noise that leaves a support, where the model is no density and its energy means nothing."""
+    """Raise if noise points lie outside a constrained space, where the energy is meaningless."""
     y, _ = draw_noise(key, noise, _LOOKED_AT, x)
     inside = jax.vmap(space.contains)(y)
     if is_concrete(inside) and not np.all(inside):

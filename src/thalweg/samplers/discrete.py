@@ -19,7 +19,7 @@ from thalweg.core import (
     space_of,
 )
 from thalweg.core.random import log_uniform, split
-from thalweg.exact.enumeration import MOST_STATES_SQUARED, finite
+from thalweg.exact.enumeration import MOST_STATES_SQUARED, require_finite
 from thalweg.samplers.states import GradientState, refuse_score
 from thalweg.spaces import Binary, Categorical, Product, Spin
 
@@ -79,7 +79,7 @@ class GibbsWithGradients(HasTransitionMatrix):
             raise ValueError(
                 f"expected a Binary, Spin or Categorical space for a transition matrix, got {space}; use one"
             )
-        return _matrix(energy, finite(space, MOST_STATES_SQUARED, "a transition matrix"))
+        return _matrix(energy, require_finite(space, MOST_STATES_SQUARED, "a transition matrix"))
 
 
 def _space(energy: Any) -> Any:

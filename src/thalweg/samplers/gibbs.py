@@ -21,7 +21,7 @@ from thalweg.core import (
     space_of,
 )
 from thalweg.core.random import split
-from thalweg.exact.enumeration import MOST_STATES_SQUARED, finite, gibbs_matrix
+from thalweg.exact.enumeration import MOST_STATES_SQUARED, gibbs_matrix, require_finite
 from thalweg.samplers.states import Position, refuse_score
 from thalweg.spaces import Product
 
@@ -86,7 +86,7 @@ class Gibbs(HasTransitionMatrix):
         return jax.lax.scan(one, x, (split(key_draws, len(blocks)), order))[0]
 
     def transition_matrix(self, energy: Any) -> Array:
-        finite(space_of(energy), MOST_STATES_SQUARED, "a transition matrix")  # pyright: ignore[reportArgumentType]
+        require_finite(space_of(energy), MOST_STATES_SQUARED, "a transition matrix")  # pyright: ignore[reportArgumentType]
         # without logits the conditionals are those of the energy, which `resample` promises to draw from
         matrix_of = _block_matrix if isinstance(energy, HasLogits) else gibbs_matrix
         matrices = [matrix_of(energy, jnp.asarray(block)) for block in np.asarray(energy.blocks)]

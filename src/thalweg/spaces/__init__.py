@@ -1,4 +1,4 @@
-"""The spaces points live in: their bijections to R^d, the check of points given by a user, and refusals by name."""
+"""The spaces that points live in, their bijections to R^d, and checks of the points a user gives."""
 
 from thalweg.core import Space, shorten_signatures
 from thalweg.spaces.continuous import Continuous, Interval, Positive, PositiveDefinite, Real, Simplex

@@ -1,4 +1,4 @@
-"""Checks of the numbers that define a space, and spaces whose points numpy can check."""
+"""Checks of the arguments that define a space, and the base class of spaces that check points in numpy or JAX."""
 
 import abc
 import math
@@ -12,7 +12,7 @@ from thalweg.core import Space
 
 
 class HasInside(Space):
-    """A space that can check many points at once, with numpy before anything is compiled or with jax.numpy inside."""
+    """A space that can check many points at once, with numpy outside compiled code or with jax.numpy inside it."""
 
     @abc.abstractmethod
     def inside(self, x: Any, xp: Any) -> Any:
@@ -27,7 +27,7 @@ class HasInside(Space):
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
-    """A shape from a whole number or several, all positive."""
+    """A shape from one positive whole number or several."""
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if not all(_is_whole(size) and size >= 1 for size in sizes):
         raise ValueError(
@@ -51,7 +51,7 @@ def as_labels(k: Any) -> int:
 
 
 def as_bound(bound: Any) -> float:
-    """An end of an interval: a finite real number."""
+    """One end of an interval: a finite real number."""
     if not isinstance(bound, (int, float, np.number, np.ndarray, Array)) or isinstance(bound, bool) or np.ndim(bound):
         raise ValueError(f"expected a number as a bound of an interval, got {bound!r}; give for example 0.0")
     if np.iscomplexobj(bound) or not math.isfinite(bound):

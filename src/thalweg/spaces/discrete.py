@@ -14,7 +14,7 @@ from thalweg.spaces.checks import HasInside, as_labels, as_shape
 
 
 class Discrete(Space):
-    """A space of whole numbers: no gradients, and `score` has no meaning."""
+    """A space of whole numbers, on which there are no gradients and no score."""
 
     @property
     def dtype(self) -> Any:
@@ -22,12 +22,12 @@ class Discrete(Space):
 
 
 class Finite(Discrete, HasInside):
-    """A discrete space that can be listed: every coordinate takes one of ``levels``."""
+    """A discrete space with finitely many states: every coordinate takes one of ``levels``."""
 
     @property
     @abc.abstractmethod
     def levels(self) -> tuple[int, ...]:
-        """The values a coordinate can take, rising."""
+        """The values a coordinate can take, in increasing order."""
 
     @property
     def size(self) -> int:
@@ -35,7 +35,7 @@ class Finite(Discrete, HasInside):
         return len(self.levels) ** math.prod(self.shape)
 
     def states(self, start: Array | int, count: int) -> Array:
-        """States number ``start`` to ``start + count``, ``(count, *shape)``, the last coordinate turning fastest.
+        """States number ``start`` to ``start + count``, ``(count, *shape)``; the last coordinate changes fastest.
 
         >>> import thalweg as tw
         >>> tw.Binary(2).states(0, 4).tolist()
@@ -61,7 +61,7 @@ class Finite(Discrete, HasInside):
 
 
 class Counts(Discrete, HasInside):
-    """Whole numbers from zero up."""
+    """{0, 1, 2, …}^n: counts."""
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape, default=())
 

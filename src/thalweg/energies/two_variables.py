@@ -1,4 +1,4 @@
-"""Energies of two variables read in other ways: as a joint density, the other way round, or summed over one of them."""
+"""Energies of two variables: as a joint density, with the variables swapped, or with one integrated out."""
 
 from typing import Any
 
@@ -49,12 +49,13 @@ class _Marginal(Energy):
 
 
 def joint(energy: Any) -> Energy:
-    """``p(x, c) = exp(-E(x, c)) / Z``: an energy of x and c, as an energy of the points ``(x, c)``.
+    """``p(x, c) = exp(-E(x, c)) / Z``: a conditional energy read as an energy of the pair ``(x, c)``.
 
-    Where both spaces are known the points live on ``Product(space, condition_space)``.
+    If both spaces are known, the pairs live in ``Product(space, condition_space)``.
 
     Args:
-        energy: of ``(x, c)``; a plain function by ``tw.as_conditional(function, space, condition_space)``.
+        energy: a conditional energy of ``(x, c)``; for a plain function use
+            ``tw.as_conditional(function, space, condition_space)``.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> energy = tw.as_conditional(lambda x, c: 0.5 * jnp.sum((x - c) ** 2), tw.Real(1), tw.Real(1))
@@ -66,12 +67,12 @@ def joint(energy: Any) -> Energy:
 
 
 def swapped(energy: Any) -> ConditionalEnergy:
-    """``p(c | x) = exp(-E(x, c)) / Z(x)``: the variable and the condition change places.
+    """``p(c | x) = exp(-E(x, c)) / Z(x)``: the variable and the condition swapped.
 
-    A classifier is this: trained on pairs ``(c, x)`` it learns how likely each label is, given the point.
+    For example a classifier: trained on pairs ``(c, x)`` it learns the probability of each label given the point.
 
     Args:
-        energy: of ``(x, c)``.
+        energy: a conditional energy of ``(x, c)``.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> energy = tw.as_conditional(lambda x, c: c * jnp.sum(x), tw.Real(2), tw.Binary(()))
@@ -86,7 +87,7 @@ def marginal(energy: Any) -> Energy:
     """``p(x) = exp(-F(x)) / Z`` with ``F(x) = -log ∫ exp(-E(x, z)) dz``: a latent energy as an energy of x alone.
 
     Args:
-        energy: a latent energy that knows its `free_energy`.
+        energy: a latent energy with `free_energy`.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> class Blurred(tw.core.HasFreeEnergy):  # z ~ N(0, 1) up to a constant, x ~ N(z, 1)

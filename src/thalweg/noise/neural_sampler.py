@@ -1,5 +1,5 @@
-"""A neural sampler: a network makes the law of a point from a few normal numbers, cheap to draw from, whose density is
-known only as a mean over these numbers."""
+"""A neural sampler: a network maps a few normal numbers z to the distribution of a point. It is cheap to sample; its
+density is known only as an expectation over z."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,35 +13,35 @@ from paramax import NonTrainable, non_trainable, unwrap
 
 from thalweg.core import Module
 from thalweg.energies.layers import Dense
-from thalweg.noise.densities import flattened, variances
+from thalweg.noise.densities import flatten_points, variances
 from thalweg.spaces import Finite
 
-# points are at first so much narrower around their mean than the data around theirs, and so much of the network's
-# output goes into the logarithm of that: as much as into the mean makes deviations of all orders of magnitude
+# the initial standard deviation given z, relative to that of the data, and the weight of the network's output in its
+# logarithm: with the weight 1 of the mean, the deviations would differ by orders of magnitude
 _NARROW, _GENTLE = 0.5, 0.25
 
 
-class Drawn(NamedTuple):
-    """Points ``x (n, *event)`` and what they were made from, ``z (n, latent)``."""
+class PointsWithLatents(NamedTuple):
+    """Points ``x (n, *event)`` and the latent values ``z (n, latent)`` they were drawn from."""
 
     x: Array
     z: Array
 
 
 class NeuralSampler(Module):
-    r"""``x = μ(z) + σ(z)ε`` with ``z, ε ~ N(0, I)`` and μ, log σ from one network; on finite spaces every site has the
-    levels' probabilities ``softmax(l(z))`` of its own.
+    r"""``x = μ(z) + σ(z)ε`` with ``z, ε ~ N(0, I)`` and μ, log σ from one network; on finite spaces the levels of every
+    site have the probabilities ``softmax(l(z))``.
 
-    Its density ``p(x) = E_z p(x|z)`` has no closed form. `log_probs` estimates it from many z, from below on average
-    for points of elsewhere, from above for the sampler's own points when their own z is among them; the distance
-    between the two is the bias there is at most. Reference: Bose, Ling and Cao (2018), ACL, "Adversarial Contrastive
+    Its density ``p(x) = E_z p(x|z)`` has no closed form. `log_probs` estimates log p from many z and is on average too
+    low; `own_log_probs`, for the sampler's own points, includes the z they were drawn from and is on average too high.
+    The difference between the two bounds the bias. References: Bose, Ling and Cao (2018), ACL, "Adversarial Contrastive
     Estimation"; Burda, Grosse and Salakhutdinov (2016), ICLR, for the many-sample bound.
 
     Args:
-        data: ``(rows, *event)``, from which the shape, the mean and the deviation are taken.
-        space: a finite one where points are discrete; otherwise they are real.
-        latent: numbers in z.
-        width: of the two hidden layers.
+        data: ``(rows, *event)``, which gives the shape, the mean and the standard deviation.
+        space: the finite space of discrete points; ``None`` if points are real.
+        latent: the dimension of z.
+        width: the number of units of the two hidden layers.
 
     >>> import jax, thalweg as tw
     >>> data = tw.data.two_moons(jax.random.key(0), 500)
@@ -58,7 +58,7 @@ class NeuralSampler(Module):
     latent: int = eqx.field(static=True)
 
     def __init__(self, data: Any, space: Finite | None = None, *, key: PRNGKeyArray, latent: int = 8, width: int = 128):
-        flat, self.shape = flattened(data)
+        flat, self.shape = flatten_points(data)
         if latent < 1 or width < 1:
             raise ValueError(f"expected latent >= 1 and width >= 1, got {latent} and {width}; 8 and 128 are usual")
         self.latent, self.levels = int(latent), None if space is None else tuple(space.levels)
@@ -73,10 +73,10 @@ class NeuralSampler(Module):
         self.deviation = non_trainable(jnp.sqrt(variances(flat)))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
-        return self.drawn(key, math.prod(shape)).x.reshape(*shape, *self.shape)
+        return self.draw_with_latents(key, math.prod(shape)).x.reshape(*shape, *self.shape)
 
-    def drawn(self, key: PRNGKeyArray, count: int) -> Drawn:
-        """So many points, with their z; real ones can be differentiated in the weights."""
+    def draw_with_latents(self, key: PRNGKeyArray, count: int) -> PointsWithLatents:
+        """``count`` points with their z; real points are differentiable in the weights."""
         key_z, key_x = jax.random.split(key)
         z = self.latents(key_z, count)
         if self.levels is None:
@@ -84,26 +84,28 @@ class NeuralSampler(Module):
             x = mean + jnp.exp(log_deviation) * jax.random.normal(key_x, mean.shape)
         else:
             x = jnp.array(self.levels, jnp.int32)[jax.random.categorical(key_x, self._law(z)[0])]
-        return Drawn(x.reshape(count, *self.shape), z)
+        return PointsWithLatents(x.reshape(count, *self.shape), z)
 
     def latents(self, key: PRNGKeyArray, count: int) -> Float[Array, "count latent"]:
+        """``count`` values of z."""
         return jax.random.normal(key, (count, self.latent))
 
     def log_probs(self, x: Array, z: Float[Array, "many latent"]) -> Float[Array, " rows"]:
-        """``log (1/S)Σ_s p(x|z_s)`` of every row, over the same S values of z for all."""
+        """``log (1/S)Σ_s p(x|z_s)`` of every row, with the same S values of z for all rows."""
         flat = x.reshape(len(x), -1)
         pairs = jax.vmap(lambda row: self._log_given(row, self._law(z)))(flat)
         return jax.nn.logsumexp(pairs, axis=1) - math.log(len(z))
 
-    def log_probs_of_own(self, drawn: Drawn, z: Float[Array, "many latent"]) -> Float[Array, " rows"]:
-        """The same for the sampler's own points, each with the z it was made from among the others."""
-        flat = drawn.x.reshape(len(drawn.x), -1)
-        own = jax.vmap(lambda row, z: self._log_given(row, self._law(z[None]))[0])(flat, drawn.z)
-        others = self.log_probs(drawn.x, z) + math.log(len(z))
+    def own_log_probs(self, points: PointsWithLatents, z: Float[Array, "many latent"]) -> Float[Array, " rows"]:
+        """The same for the sampler's own points, each with its own z among the values of z."""
+        flat = points.x.reshape(len(points.x), -1)
+        own = jax.vmap(lambda row, z: self._log_given(row, self._law(z[None]))[0])(flat, points.z)
+        others = self.log_probs(points.x, z) + math.log(len(z))
         return jnp.logaddexp(own, others) - math.log(len(z) + 1)
 
     def _law(self, z: Float[Array, "many latent"]) -> tuple[Array, Array]:
-        """The mean and log deviation of every coordinate given each z; of discrete sites the log probabilities."""
+        """The mean and log standard deviation of every coordinate given each z; on finite spaces the log probabilities
+        of the levels."""
         h = z
         for layer in self.layers[:-1]:
             h = jax.nn.silu(jax.vmap(layer)(h))
@@ -116,7 +118,7 @@ class NeuralSampler(Module):
         return mean + deviation * first, jnp.log(_NARROW * deviation) + _GENTLE * second
 
     def _log_given(self, row: Array, law: tuple[Array, Array]) -> Float[Array, " many"]:
-        """``log p(x|z)`` of one flat point, for every z of a law."""
+        """``log p(x|z)`` of one flat point, for every z."""
         if self.levels is not None:
             which = jnp.searchsorted(jnp.array(self.levels), row)
             return jnp.sum(jnp.take_along_axis(law[0], which[None, :, None], axis=2)[..., 0], axis=1)
