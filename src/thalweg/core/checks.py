@@ -1,6 +1,9 @@
 """Numbers and shapes looked at, and refused in a sentence: what was expected, what came, what to do."""
 
+import math
 import operator
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,8 +24,8 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, Tracer)
 
 
-def real(name: str, value: Any) -> Array:
-    """``value`` as a floating array, refused where it is not made of real numbers.
+def real(name: str, value: Any, *, scalar: bool = False) -> Array:
+    """``value`` as a floating array, refused where it is not made of real numbers; with ``scalar``, of one alone.
 
     >>> from thalweg.core import real
     >>> float(real("bias", 2))
@@ -31,48 +34,54 @@ def real(name: str, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"expected {name} without masked entries, got a masked array; fill them, or leave them out")
     try:
+        if getattr(getattr(value, "dtype", None), "kind", None) in ("m", "M"):  # numpy would count the days
+            raise TypeError
         array = jnp.asarray(value, dtype=jnp.result_type(float))
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever the conversion of a foreign object raises
         raise ValueError(
             f"expected {name} to be real numbers, got {_shown(value)}; give a number or an array"
         ) from None
     if jnp.iscomplexobj(value):
         raise ValueError(f"expected {name} to be real numbers, got complex ones; take their real part")
+    if scalar and array.ndim:
+        raise ValueError(f"expected {name} to be one number, got {_shown(value)}; give a scalar")
+    if array.size == 0:
+        raise ValueError(f"expected {name} to be real numbers, got none at all; give at least one")
     return array
 
 
-def finite(name: str, value: Any) -> Array:
+def finite(name: str, value: Any, *, scalar: bool = False) -> Array:
     """`real`, refused where a number is not finite."""
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all(np.isfinite(array)):
         raise ValueError(f"expected {name} to be finite, got {_shown(value)}; look for NaN and infinity")
     return array
 
 
-def positive(name: str, value: Any) -> Array:
+def positive(name: str, value: Any, *, scalar: bool = False) -> Array:
     """``value`` as a floating array leaf, refused where it is not a finite number above zero.
 
     >>> from thalweg.core import positive
     >>> float(positive("step_size", 0.5))
     0.5
     """
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) > 0)):
         raise ValueError(f"expected {name} > 0, got {_shown(value)}; give a positive number")
     return array
 
 
-def non_negative(name: str, value: Any) -> Array:
+def non_negative(name: str, value: Any, *, scalar: bool = False) -> Array:
     """``value`` as a floating array leaf, refused where it is not a finite number of at least zero."""
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) >= 0)):
         raise ValueError(f"expected {name} >= 0, got {_shown(value)}; give zero or a positive number")
     return array
 
 
-def between(name: str, value: Any, low: float, high: float, hint: str) -> Array:
+def between(name: str, value: Any, low: float, high: float, hint: str, *, scalar: bool = False) -> Array:
     """``value`` as a floating array leaf, refused where it is not within ``[low, high]``."""
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all((np.asarray(array) >= low) & (np.asarray(array) <= high)):
         raise ValueError(f"expected {name} between {low:g} and {high:.6g}, got {_shown(value)}; {hint}")
     return array
@@ -116,6 +125,47 @@ def typed_key(key: Any) -> Array:
     raise ValueError(f"expected a random key, got {_shown(key)}; write key=jax.random.key(0)")
 
 
+def flag(name: str, value: Any) -> bool:
+    """``value`` as a bool, refused where it is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"expected {name} to be True or False, got {_shown(value)}; say which")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, options: Sequence[str]) -> str:
+    """``value``, refused where it is not one of the words."""
+    if not isinstance(value, str) or value not in options:
+        words = ", ".join(map(repr, options))
+        raise ValueError(f"expected {name} to be one of {words}, got {_shown(value)}; choose one of them")
+    return value
+
+
+def as_path(name: str, value: Any) -> Path:
+    """``value`` as a path with ``~`` filled in, refused where it is no text and no path."""
+    if not isinstance(value, (str, Path)) or "\0" in str(value):
+        raise ValueError(f"expected {name} to be a path, got {_shown(value)}; name a file or folder")
+    return Path(value).expanduser()
+
+
+def key_and_shape(key: Any, shape: Any) -> tuple[Array, tuple[int, ...]]:
+    """The arguments of a density's ``sample``, checked: one random key, and a tuple of sizes of at least zero.
+
+    >>> import jax
+    >>> from thalweg.core import key_and_shape
+    >>> key_and_shape(jax.random.key(0), (5, 2))[1]
+    (5, 2)
+    """
+    key = typed_key(key)
+    whole = isinstance(shape, (tuple, list)) and all(
+        isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0 for size in shape
+    )
+    if not whole:
+        raise ValueError(f"expected a shape such as (100,), got {_shown(shape)}; give a tuple of whole numbers >= 0")
+    if math.prod(shape) >= 2**31:
+        raise ValueError(f"expected a shape of fewer than 2^31 points, got {_shown(shape)}; draw them in several calls")
+    return key, tuple(int(size) for size in shape)
+
+
 def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str) -> None:
     """Refuse a class where an instance is wanted, and an object that lacks a method."""
     if isinstance(value, type):
@@ -126,13 +176,18 @@ def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str
             raise ValueError(f"expected {what}, got {_shown(value)} without {method}; give for example {example}")
 
 
-def check_point(x: Array, shape: tuple[int, ...]) -> None:
-    """Refuse an array that is not one point of ``shape``: a batch given for a point would be a silent wrong number.
+def check_point(x: Any, shape: tuple[int, ...]) -> None:
+    """Refuse what is not one point of ``shape``: a batch given for a point would be a silent wrong number.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.core import check_point
     >>> check_point(jnp.zeros(2), (2,))
     """
+    dtype = getattr(x, "dtype", None)
+    if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float)) or isinstance(x, np.ma.MaskedArray):
+        raise ValueError(f"expected one point as an array of shape {shape}, got {_shown(x)}; give numbers in an array")
+    if dtype is not None and not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, np.bool_)):
+        raise ValueError(f"expected one point of real numbers, got {dtype}; give floating-point or whole numbers")
     if jnp.shape(x) != shape:
         raise ValueError(f"expected one point of shape {shape}, got {jnp.shape(x)}; batch by jax.vmap(energy)(points)")
 

@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from paramax import NonTrainable, non_trainable, unwrap
 
+from thalweg.core import key_and_shape, typed_key, whole_number
 from thalweg.energies.layers import Dense
 from thalweg.noise.densities import flattened, variances
+from thalweg.noise.independent import check_finite_space
 from thalweg.spaces import Finite
 
 # points are at first so much narrower around their mean than the data around theirs, and so much of the network's
@@ -58,13 +60,14 @@ class NeuralSampler(eqx.Module):
 
     def __init__(self, data: Any, space: Finite | None = None, *, key: PRNGKeyArray, latent: int = 8, width: int = 128):
         flat, self.shape = flattened(data)
-        if latent < 1 or width < 1:
-            raise ValueError(f"expected latent >= 1 and width >= 1, got {latent} and {width}; 8 and 128 are usual")
-        self.latent, self.levels = int(latent), None if space is None else tuple(space.levels)
+        latent, width = whole_number("latent", latent), whole_number("width", width)
+        if space is not None:
+            check_finite_space(space)
+        self.latent, self.levels = latent, None if space is None else tuple(space.levels)
         size = flat.shape[1]
         outputs = 2 * size if self.levels is None else len(self.levels) * size
         sizes = (latent, width, width, outputs)
-        keys = jax.random.split(key, len(sizes) - 1)
+        keys = jax.random.split(typed_key(key), len(sizes) - 1)
         slopes = (0.0, 0.0, 1.0)
         made = zip(sizes[:-1], sizes[1:], keys, slopes, strict=True)
         self.layers = tuple(Dense(a, b, key=k, slope=s) for a, b, k, s in made)
@@ -72,6 +75,7 @@ class NeuralSampler(eqx.Module):
         self.deviation = non_trainable(jnp.sqrt(variances(flat)))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return self.drawn(key, math.prod(shape)).x.reshape(*shape, *self.shape)
 
     def drawn(self, key: PRNGKeyArray, count: int) -> Drawn:
