@@ -35,10 +35,6 @@ _ACTIVATIONS: dict[str, Callable[[Array, float], Array]] = {
 }
 
 
-def _number(name: str, value: Any) -> float:
-    return float(finite(name, value, scalar=True))
-
-
 class Activation(eqx.Module):
     """An elementwise function, by name or any callable.
 
