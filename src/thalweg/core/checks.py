@@ -1,7 +1,10 @@
 """Checks of numbers and shapes. Each raises one sentence: what was expected, what was given, what to do."""
 
+import math
 import operator
 import types
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,7 +25,7 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, Tracer)
 
 
-def real(name: str, value: Any) -> Array:
+def real(name: str, value: Any, *, scalar: bool = False) -> Array:
     """``value`` as a floating-point array; raises if it is not made of real numbers.
 
     >>> from thalweg.core import real
@@ -32,48 +35,54 @@ def real(name: str, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"expected {name} without masked entries, got a masked array; fill them, or leave them out")
     try:
+        if getattr(getattr(value, "dtype", None), "kind", None) in ("m", "M"):  # numpy would count the days
+            raise TypeError
         array = jnp.asarray(value, dtype=jnp.result_type(float))
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever the conversion of a foreign object raises
         raise ValueError(
             f"expected {name} to be real numbers, got {_describe(value)}; give a number or an array"
         ) from None
     if jnp.iscomplexobj(value):
         raise ValueError(f"expected {name} to be real numbers, got complex ones; take their real part")
+    if scalar and array.ndim:
+        raise ValueError(f"expected {name} to be one number, got {_describe(value)}; give a scalar")
+    if array.size == 0:
+        raise ValueError(f"expected {name} to be real numbers, got none at all; give at least one")
     return array
 
 
-def finite(name: str, value: Any) -> Array:
+def finite(name: str, value: Any, *, scalar: bool = False) -> Array:
     """``value`` as a floating-point array; raises if a number is not finite."""
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all(np.isfinite(array)):
         raise ValueError(f"expected {name} to be finite, got {_describe(value)}; look for NaN and infinity")
     return array
 
 
-def positive(name: str, value: Any) -> Array:
+def positive(name: str, value: Any, *, scalar: bool = False) -> Array:
     """``value`` as a floating-point array; raises if a number is not finite or not above zero.
 
     >>> from thalweg.core import positive
     >>> float(positive("step_size", 0.5))
     0.5
     """
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) > 0)):
         raise ValueError(f"expected {name} > 0, got {_describe(value)}; give a positive number")
     return array
 
 
-def non_negative(name: str, value: Any) -> Array:
+def non_negative(name: str, value: Any, *, scalar: bool = False) -> Array:
     """``value`` as a floating-point array; raises if a number is not finite or is below zero."""
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all(np.isfinite(array) & (np.asarray(array) >= 0)):
         raise ValueError(f"expected {name} >= 0, got {_describe(value)}; give zero or a positive number")
     return array
 
 
-def between(name: str, value: Any, low: float, high: float, hint: str) -> Array:
+def between(name: str, value: Any, low: float, high: float, hint: str, *, scalar: bool = False) -> Array:
     """``value`` as a floating-point array; raises if a number lies outside ``[low, high]``."""
-    array = real(name, value)
+    array = real(name, value, scalar=scalar)
     if is_concrete(array) and not np.all((np.asarray(array) >= low) & (np.asarray(array) <= high)):
         raise ValueError(f"expected {name} between {low:g} and {high:.6g}, got {_describe(value)}; {hint}")
     return array
@@ -117,6 +126,49 @@ def typed_key(key: Any) -> Array:
     raise ValueError(f"expected a random key, got {_describe(key)}; write key=jax.random.key(0)")
 
 
+def flag(name: str, value: Any) -> bool:
+    """``value`` as a bool, refused where it is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"expected {name} to be True or False, got {_describe(value)}; say which")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, options: Sequence[str]) -> str:
+    """``value``, refused where it is not one of the words."""
+    if not isinstance(value, str) or value not in options:
+        words = ", ".join(map(repr, options))
+        raise ValueError(f"expected {name} to be one of {words}, got {_describe(value)}; choose one of them")
+    return value
+
+
+def as_path(name: str, value: Any) -> Path:
+    """``value`` as a path with ``~`` filled in, refused where it is no text and no path."""
+    if not isinstance(value, (str, Path)) or "\0" in str(value):
+        raise ValueError(f"expected {name} to be a path, got {_describe(value)}; name a file or folder")
+    return Path(value).expanduser()
+
+
+def key_and_shape(key: Any, shape: Any) -> tuple[Array, tuple[int, ...]]:
+    """The arguments of a density's ``sample``, checked: one random key, and a tuple of sizes of at least zero.
+
+    >>> import jax
+    >>> from thalweg.core import key_and_shape
+    >>> key_and_shape(jax.random.key(0), (5, 2))[1]
+    (5, 2)
+    """
+    key = typed_key(key)
+    whole = isinstance(shape, (tuple, list)) and all(
+        isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0 for size in shape
+    )
+    if not whole:
+        raise ValueError(f"expected a shape such as (100,), got {_describe(shape)}; give a tuple of whole numbers >= 0")
+    if math.prod(shape) >= 2**31:
+        raise ValueError(
+            f"expected a shape of fewer than 2^31 points, got {_describe(shape)}; draw them in several calls"
+        )
+    return key, tuple(int(size) for size in shape)
+
+
 def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str) -> None:
     """Raise if ``value`` is a class instead of an instance, or lacks one of ``methods``."""
     if isinstance(value, type):
@@ -127,13 +179,20 @@ def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str
             raise ValueError(f"expected {what}, got {_describe(value)} without {method}; give for example {example}")
 
 
-def check_point(x: Array, shape: tuple[int, ...]) -> None:
+def check_point(x: Any, shape: tuple[int, ...]) -> None:
     """Raise if ``x`` is not one point of ``shape``: a batch in place of a point would silently give a wrong number.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.core import check_point
     >>> check_point(jnp.zeros(2), (2,))
     """
+    dtype = getattr(x, "dtype", None)
+    if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float)) or isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            f"expected one point as an array of shape {shape}, got {_describe(x)}; give numbers in an array"
+        )
+    if dtype is not None and not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, np.bool_)):
+        raise ValueError(f"expected one point of real numbers, got {dtype}; give floating-point or whole numbers")
     if jnp.shape(x) != shape:
         raise ValueError(f"expected one point of shape {shape}, got {jnp.shape(x)}; batch by jax.vmap(energy)(points)")
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from thalweg.core import between, typed_key, whole_number
+
 
 class Dataset(NamedTuple):
     """Rows to train on and rows held out: `x` is `(rows, *event)`, labels and test rows are None where there are none.
@@ -66,6 +68,8 @@ def _as_array(x: Any, name: str) -> np.ndarray:
         return np.asarray(x)
     except ValueError as error:  # rows of unequal length
         raise ValueError(f"{name}: expected rows of one shape, got ragged ones; make them equal ({error})") from error
+    except Exception as error:  # whatever the conversion of a foreign object raises
+        raise ValueError(f"{name}: expected an array, got {type(x).__name__}; give numbers in rows") from error
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
@@ -85,7 +89,8 @@ def check_labels(y: Any, rows: int, *, name: str = "labels") -> np.ndarray:
     >>> check_labels([0, 1, 1], 3)
     array([0, 1, 1])
     """
-    labels = np.asarray(y)
+    rows = whole_number("rows", rows, 0)
+    labels = _as_array(y, name)
     if labels.ndim == 0 or len(labels) != rows:
         raise ValueError(
             f"{name}: expected one label per row, that is {rows}, got shape {labels.shape}; "
@@ -103,8 +108,13 @@ def hold_out(x: np.ndarray, y: np.ndarray | None = None, *, fraction: float, key
     >>> len(split.x_train), len(split.x_test), bool((split.x_test == split.y_test).all())
     (8, 2, True)
     """
+    x = _as_array(x, "x")
+    if x.ndim == 0:
+        raise ValueError("x: expected rows (rows, *event), got a single value; give an array of them")
     rows = len(x)
-    held = round(fraction * rows)
+    y = None if y is None else check_labels(y, rows, name="y")
+    held = round(float(between("fraction", fraction, 0.0, 1.0, "0.2 is usual", scalar=True)) * rows)
+    key = typed_key(key)
     if not 0 < held < rows:
         raise ValueError(
             f"fraction: expected one that leaves rows on both sides, got {fraction} of {rows} rows; "

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from thalweg.core import as_path
 from thalweg.data.checks import Dataset
 from thalweg.data.formats import require_file
 from thalweg.data.pickles import Stream
@@ -83,7 +84,7 @@ def read_image_folder(
     ...     read_image_folder(folder, size=4, grey=True).x_train.shape
     (1, 4, 4, 1)
     """
-    place = Path(folder).expanduser()
+    place = as_path("folder", folder)
     if not place.is_dir():
         got = "a file" if place.exists() else "nothing"
         raise ValueError(f"{place}: expected a folder of images, got {got}; check the path")
@@ -212,7 +213,7 @@ def read_celeba(
     Traceback (most recent call last):
     ValueError: no/such/folder/list_attr_celeba.txt: expected CelebA's attribute file, got nothing; check the path
     """
-    place = Path(folder).expanduser()
+    place = as_path("folder", folder)
     table = read_celeba_attributes(place / "list_attr_celeba.txt")
     unknown = [name for name in attributes or () if name not in table.names]
     if unknown:

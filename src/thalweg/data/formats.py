@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from thalweg.core import as_path
 from thalweg.data.checks import Dataset, check_labels
 from thalweg.data.pickles import Stream, read_plain_pickle
 
@@ -22,7 +23,7 @@ _CIFAR_TEST = "test_batch"
 
 def require_file(path: str | Path, what: str) -> Path:
     """The path, if there is a file; else the sentence that says what was expected there."""
-    place = Path(path).expanduser()
+    place = as_path("path", path)
     if not place.is_file():
         got = "a folder" if place.is_dir() else "nothing"
         raise ValueError(f"{place}: expected {what}, got {got}; check the path")
@@ -85,7 +86,7 @@ def read_cifar10(path: str | Path) -> Dataset:
     Traceback (most recent call last):
     ValueError: no/such/folder: expected the folder or archive of CIFAR-10's python batches, got nothing; check the path
     """
-    place = Path(path).expanduser()
+    place = as_path("path", path)
     if place.is_dir():
         inner = place / _CIFAR_FOLDER
         archive = place / "cifar-10-python.tar.gz"

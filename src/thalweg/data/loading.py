@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from thalweg.core import as_path
 from thalweg.data.checks import Dataset, check_array, check_labels, hold_out
 from thalweg.data.folders import Crop, read_image_folder
 from thalweg.data.formats import read_cifar10, read_idx
@@ -52,7 +53,7 @@ def load(source: str | Path, **options: Any) -> Dataset:
     Traceback (most recent call last):
     ValueError: checkrboard: expected a data set's name or a path, got neither; did you mean 'checkerboard'?
     """
-    name, path = str(source), Path(source).expanduser()
+    name, path = str(source), as_path("source", source)
     if name in TOYS:
         return _checked(_toy(name, options), name)
     if name in _IMAGES:

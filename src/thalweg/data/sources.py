@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from thalweg.core import as_path
+
 
 class RemoteFile(NamedTuple):
     """One published file: its name here, size in bytes, SHA-256, mirrors in order of preference.
@@ -189,7 +191,7 @@ def listing(folder: str | Path | None = None) -> list[Row]:
     >>> [(row.name, row.present) for row in listing()][8]
     ('digits', True)
     """
-    base = data_folder() if folder is None else Path(folder).expanduser()
+    base = data_folder() if folder is None else as_path("folder", folder)
     return [
         Row(
             source.name,

@@ -9,7 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, HasLogZ, HasSampler, HasSmoothing, check_point, finite, is_concrete, positive, real
+from thalweg.core import (
+    Energy,
+    HasLogZ,
+    HasSampler,
+    HasSmoothing,
+    check_point,
+    finite,
+    is_concrete,
+    key_and_shape,
+    positive,
+    real,
+)
 from thalweg.spaces import Real
 from thalweg.spaces.continuous import real_space
 
@@ -70,6 +81,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
         return 0.5 * jnp.sum(_whiten(self.whitening, x - self.mean) ** 2)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, *self.mean.shape))
         root = _root(self.whitening, self.mean)
         return self.mean + (noise * root if root.shape == self.mean.shape else noise @ root.T)
@@ -166,6 +178,7 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
         return -jax.nn.logsumexp(self.component_log_probs(x))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         key_which, key_noise = jax.random.split(key)
         which = jax.random.categorical(key_which, self.log_weights, shape=shape)
         noise = jax.random.normal(key_noise, (*shape, *self.means.shape[1:]))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import HasLogZ, HasSampler, HasSmoothing, check_point, finite, positive, whole_number
+from thalweg.core import HasLogZ, HasSampler, HasSmoothing, check_point, finite, key_and_shape, positive, whole_number
 from thalweg.energies.analytic import HasMoments
 from thalweg.spaces import Real
 from thalweg.spaces.continuous import real_space
@@ -58,6 +58,7 @@ class Banana(HasLogZ, HasSampler, HasMoments):
         return 0.5 * (x[0] / self.scale) ** 2 + 0.5 * (x[1] - self._ridge(x[0])) ** 2
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, 2))
         first = self.scale * noise[..., 0]
         return jnp.stack([first, noise[..., 1] + self._ridge(first)], axis=-1)
@@ -107,6 +108,7 @@ class Funnel(HasLogZ, HasSampler, HasMoments):
         return 0.5 * (v / self.scale) ** 2 + 0.5 * jnp.exp(-v) * jnp.sum(rest**2) + 0.5 * (self.dim - 1) * v
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, self.dim))
         v = self.scale * noise[..., :1]
         return jnp.concatenate([v, jnp.exp(v / 2) * noise[..., 1:]], axis=-1)
@@ -167,6 +169,7 @@ class DoubleWell(HasLogZ, HasSampler, HasMoments):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         """By rejection: for x ≥ 0, ``(x² - 1)² ≥ (x - 1)²``, so ``N(1, 1/2h)`` lies above the density of ``|x|``."""
+        key, shape = key_and_shape(key, shape)
         size = (*shape, self.dim)
         key_sign, key_loop = jax.random.split(key)
 
@@ -229,6 +232,7 @@ class Ring(HasLogZ, HasSampler, HasMoments, HasSmoothing):
         return 0.5 * gap**2 - jnp.log(jax.scipy.special.i0e(length * self.radius / self.scale**2))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         key_angle, key_noise = jax.random.split(key)
         angle = jax.random.uniform(key_angle, shape, maxval=2 * jnp.pi)
         circle = self.radius * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, PRNGKeyArray
 
+from thalweg.core import key_and_shape
 from thalweg.energies.exponential_base import (
     AbstractExponentialFamily,
     above_zero,
@@ -96,6 +97,7 @@ class Normal(AbstractExponentialFamily):
         return -(one_point(self.space, x) - self.mean) * jnp.exp(-self.log_variance)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, *self.mean.shape))
         return self.mean + jnp.exp(self.log_variance / 2) * noise
 
@@ -166,6 +168,7 @@ class Exponential(AbstractExponentialFamily):
         return -self.rate + jnp.zeros_like(one_point(self.space, x))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return above_zero(jax.random.exponential(key, (*shape, *self.log_rate.shape)) * self.mean)
 
 
@@ -245,5 +248,6 @@ class Gamma(AbstractExponentialFamily):
         return jnp.expm1(self.log_concentration) / one_point(self.space, x) - self.rate
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         log_x = jax.random.loggamma(key, self.concentration, (*shape, *self.log_rate.shape)) - self.log_rate
         return above_zero(jnp.exp(log_x))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from thalweg.core import HasLogZ, HasSampler, Space, is_concrete
+from thalweg.core import HasLogZ, HasSampler, Space, check_point, is_concrete
 from thalweg.energies.analytic import HasMoments
 
 
@@ -79,9 +79,9 @@ def _dot(natural: PyTree, statistics: PyTree) -> Array:
 
 def one_point(space: Space | None, x: Any) -> Array:
     """``x`` as one floating-point point of the space's shape; raises for a batch."""
+    if space is not None:
+        check_point(x, space.shape)
     x = jnp.asarray(x)
-    if space is not None and x.shape != space.shape:
-        raise ValueError(f"expected one point of shape {space.shape}, got {x.shape}; batch by jax.vmap(energy)(points)")
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
 

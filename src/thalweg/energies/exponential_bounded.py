@@ -8,6 +8,7 @@ import numpy as np
 from jax.scipy.special import betaln, digamma, gammaln
 from jaxtyping import Array, PRNGKeyArray
 
+from thalweg.core import key_and_shape
 from thalweg.energies.exponential_base import (
     AbstractExponentialFamily,
     above_zero,
@@ -96,6 +97,7 @@ class Beta(AbstractExponentialFamily):
         return jnp.expm1(self.log_a) / x - jnp.expm1(self.log_b) / (1 - x)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         x = jax.random.beta(key, self.a, self.b, (*shape, *self.log_a.shape))
         # rounding can reach either end, and both lie outside
         return jnp.minimum(above_zero(x), np.nextafter(np.ones((), x.dtype), 0))
@@ -179,4 +181,5 @@ class Dirichlet(AbstractExponentialFamily):
         return self.natural / one_point(self.space, x)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return above_zero(jax.random.dirichlet(key, self.concentration, shape))

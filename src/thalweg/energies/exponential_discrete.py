@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import is_concrete
+from thalweg.core import is_concrete, key_and_shape
 from thalweg.energies.exponential_base import AbstractExponentialFamily, as_parameter, as_positive, refuse_where
 from thalweg.spaces import Binary, Counts
 
@@ -94,6 +94,7 @@ class Bernoulli(AbstractExponentialFamily):
         return x
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return jax.random.bernoulli(key, self.probability, (*shape, *self.logit.shape)).astype(self.space.dtype)
 
 
@@ -180,4 +181,5 @@ class Poisson(AbstractExponentialFamily):
         return -jnp.sum(gammaln(x + 1))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return jax.random.poisson(key, self.rate, (*shape, *self.log_rate.shape)).astype(self.space.dtype)

@@ -10,7 +10,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import is_concrete
+from thalweg.core import is_concrete, key_and_shape
 from thalweg.energies.exponential_base import AbstractExponentialFamily, as_pair, as_parameter, one_point, refuse_where
 from thalweg.spaces import PositiveDefinite
 
@@ -155,6 +155,7 @@ class Wishart(AbstractExponentialFamily):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         """By Bartlett's decomposition: ``X = LAAᵀLᵀ``, ``A_ii² ~ χ²(ν - i)``, ``A_ij ~ N(0, 1)`` below the diagonal."""
+        key, shape = key_and_shape(key, shape)
         key_diagonal, key_below = jax.random.split(key)
         below = jnp.tril(jax.random.normal(key_below, (*shape, self._n, self._n)), -1)
         diagonal = jnp.sqrt(2 * jax.random.gamma(key_diagonal, self._halves, (*shape, self._n)))

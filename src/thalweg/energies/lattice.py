@@ -8,7 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import HasLogits, HasLogZ, HasSampler, Space, check_point, finite, is_concrete, positive, whole_number
+from thalweg.core import (
+    HasLogits,
+    HasLogZ,
+    HasSampler,
+    Space,
+    check_point,
+    finite,
+    is_concrete,
+    key_and_shape,
+    positive,
+    whole_number,
+)
 from thalweg.core.random import log_uniform, normal, uniform
 from thalweg.energies.couplings import AbstractCoupling, as_coupling
 from thalweg.energies.pairwise import AbstractPairwise
@@ -183,6 +194,7 @@ class GaussianField(AbstractPairwise, HasLogZ, HasSampler):
         return 0.5 * jnp.dot(x, self.diagonal * x - self.coupling.field(x)) - jnp.dot(self.shift, x)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         # J = LLᵀ, so L⁻ᵀε has covariance J⁻¹
         factor = jnp.linalg.cholesky(self.precision)
         noise = jax.random.normal(key, (*shape, self.coupling.sites))

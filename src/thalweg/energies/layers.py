@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PRNGKeyArray
 from paramax import NonTrainable, unwrap
 
-from thalweg.core import Refreshable
+from thalweg.core import Refreshable, flag
 
 
 class _Geometry(NamedTuple):
@@ -206,7 +206,7 @@ class Weight(Refreshable):
     vectors: NonTrainable | None
 
     def __init__(self, shape: tuple[int, ...], *, key: PRNGKeyArray, slope: float = 0.0, spectral_norm: bool = False):
-        normal, self.vectors = _draw(key, shape, spectral_norm)
+        normal, self.vectors = _draw(key, shape, flag("spectral_norm", spectral_norm))
         self.array = math.sqrt(2 / ((1 + slope**2) * math.prod(shape[:-1]))) * normal
 
     @property

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, check_point, whole_number
+from thalweg.core import Energy, check_point, finite, typed_key, whole_number
 from thalweg.energies.layers import Conv, Dense
 from thalweg.spaces import Real
 
@@ -49,7 +49,9 @@ class Activation(eqx.Module):
     """
 
     function: Function = eqx.field(static=True)
-    slope: float = eqx.field(static=True, converter=float, default=0.2)
+    slope: float = eqx.field(
+        static=True, converter=lambda value: float(finite("slope", value, scalar=True)), default=0.2
+    )
 
     def __check_init__(self):
         if not callable(self.function) and self.function not in _ACTIVATIONS:
@@ -71,7 +73,7 @@ def _scale_width(size: int, width: float) -> int:
 
 def _dense(sizes: Sequence[int], key: PRNGKeyArray, *, slope: float, spectral_norm: bool) -> tuple[Dense, ...]:
     """Dense layers between the given ``sizes``; the last is initialised as a linear layer."""
-    keys = jax.random.split(key, len(sizes) - 1)
+    keys = jax.random.split(typed_key(key), len(sizes) - 1)
     slopes = [*[slope] * (len(sizes) - 2), 1.0]
     return tuple(
         Dense(inputs, outputs, key=k, slope=s, spectral_norm=spectral_norm)
@@ -188,7 +190,7 @@ class ConvNet(Energy):
         self.space = Real(shape)
         self.activation = Activation(activation, slope)
         options = {"slope": self.activation.negative_slope, "spectral_norm": spectral_norm}
-        key_dense, *keys = jax.random.split(key, len(layers) + 1)
+        key_dense, *keys = jax.random.split(typed_key(key), len(layers) + 1)
         x, convolutions = jax.ShapeDtypeStruct(shape, jnp.result_type(float)), []
         for (kernel, stride, padding, channels), k in zip(layers, keys, strict=True):
             outputs = _scale_width(channels, width)

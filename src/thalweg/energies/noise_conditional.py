@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point, positive, whole_number
+from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point, positive, typed_key, whole_number
 from thalweg.energies.layers import Dense
 from thalweg.spaces import Positive, Real
 
@@ -40,7 +40,9 @@ class Preconditioning(eqx.Module):
     -0.2
     """
 
-    data_scale: float = eqx.field(static=True, converter=lambda value: float(positive("data_scale", value)))
+    data_scale: float = eqx.field(
+        static=True, converter=lambda value: float(positive("data_scale", value, scalar=True))
+    )
 
     def score(self, network: Callable[[Array, Array], Array], x: Array, sigma: Any) -> Array:
         """``-x/(σ² + c²) + c/(σ√(σ² + c²))·F(h, log σ)``."""
@@ -157,7 +159,7 @@ class ScoreMLP(ScoreNetwork):
     def __init__(self, shape: int | tuple[int, ...], width: int = 128, depth: int = 2, *, key: PRNGKeyArray):
         self.space = Real(shape)
         sizes = _sizes(self.space, width, depth)
-        keys = jax.random.split(key, len(sizes) - 1)
+        keys = jax.random.split(typed_key(key), len(sizes) - 1)
         slopes = [*[0.0] * depth, 1.0]
         self.layers = tuple(
             Dense(a, b, key=k, slope=s) for a, b, k, s in zip(sizes[:-1], sizes[1:], keys, slopes, strict=True)

@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point
+from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point, typed_key, whole_number
 from thalweg.energies.layers import Conv
 from thalweg.energies.noise_conditional import Modulation, NoiseEmbedding, Preconditioning, zero_init
 from thalweg.spaces import Positive, Real
+from thalweg.spaces.checks import as_shape
 
 
 def fold(x: Array, size: int) -> Array:
@@ -117,7 +118,7 @@ class UNet(eqx.Module):
         self, shape: tuple[int, int, int], channels: tuple[int, ...], blocks: int, patch: int, *, key: PRNGKeyArray
     ):
         _check(shape, channels, blocks, patch)
-        keys = iter(jax.random.split(key, 4 + 2 * (len(channels) + 1) * (blocks + 1)))
+        keys = iter(jax.random.split(typed_key(key), 4 + 2 * (len(channels) + 1) * (blocks + 1)))
         units = 2 * channels[0]
 
         def make_blocks(count, width):
@@ -160,15 +161,13 @@ def _apply_blocks(blocks: tuple[_Block, ...], h: Array, known: Array) -> Array:
 
 
 def _check(shape: tuple[int, ...], channels: tuple[int, ...], blocks: int, patch: int) -> None:
-    if len(shape) != 3:
+    if len(as_shape(shape)) != 3:
         raise ValueError(
             f"expected the shape of an image (height, width, channels), got {shape}; for vectors use an MLP"
         )
-    if not channels or min(channels) < 1 or blocks < 1 or patch < 1:
-        raise ValueError(
-            f"expected channels, blocks and patch >= 1, got {channels}, {blocks} and {patch}; "
-            "use for example (32, 64), 1 and 1"
-        )
+    whole_number("blocks", blocks), whole_number("patch", patch)
+    if not as_shape(channels):
+        raise ValueError("expected the channels of one resolution or more, got none; use for example (32, 64)")
     factor = patch * 2 ** (len(channels) - 1)
     if shape[0] % factor or shape[1] % factor:
         raise ValueError(

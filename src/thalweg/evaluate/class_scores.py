@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from thalweg.core import whole_number
 from thalweg.data import Dataset, check_array, check_labels
 
 _CLASSIFIER = "RBF kernel ridge classifier on pixels, probabilities calibrated on cross-validated training rows"
@@ -80,10 +81,11 @@ def class_scores(samples: Any, dataset: Dataset, *, most_rows: int = 3000, seed:
 
 def _split(dataset: Dataset, most_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and held-out rows, flat, with their labels, at most ``most_rows`` of each."""
+    if not isinstance(dataset, Dataset):
+        raise ValueError(f"dataset: expected a tw.data.Dataset, got {type(dataset).__name__}; load or make one")
+    most_rows, seed = whole_number("most_rows", most_rows, hint="3000 is a good number"), whole_number("seed", seed, 0)
     if dataset.y_train is None:
         raise ValueError("dataset: expected labels (y_train) to train a classifier on, got none; give a labelled set")
-    if most_rows < 1:
-        raise ValueError(f"most_rows: expected at least 1, got {most_rows}; 3000 is a good number")
     x_train, y_train = dataset.x_train, _labels(dataset.y_train, len(dataset.x_train), "y_train")
     order = np.random.default_rng(seed).permutation(len(x_train))
     if dataset.x_test is None or dataset.y_test is None:

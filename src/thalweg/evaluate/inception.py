@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.core import import_extra
+from thalweg.core import as_path, import_extra
 from thalweg.data import to_pixels
 from thalweg.evaluate.labelled import check_images
 
@@ -37,7 +37,7 @@ class InceptionNetwork:
     name: str
 
     def __init__(self, weights: str | Path | None = None, *, batch_size: int = 64, device: str | None = None):
-        path = None if weights is None else Path(weights).expanduser()
+        path = None if weights is None else as_path("weights", weights)
         if path is not None and not path.is_file():
             raise ValueError(
                 f"{weights}: expected a file with the weights of Inception-v3, got none; leave it out to fetch them"

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from thalweg.core import whole_number
 from thalweg.data import check_array
 from thalweg.evaluate.labelled import check_images, check_scaled
 
@@ -75,12 +76,14 @@ def inception_score(probabilities: Any, splits: int = 10, *, seed: int | None = 
             f"probabilities: expected rows that are not negative and sum to one, got row {worst} with sum "
             f"{p[worst].sum():.6g} and least value {p[worst].min():.6g}; take the softmax of logits first"
         )
-    if not 1 <= splits <= rows:
+    splits = whole_number("splits", splits)
+    if splits > rows:
         raise ValueError(
             f"splits: expected between 1 and the {rows} rows of probabilities, got {splits}; "
             "give more images or fewer splits"
         )
     if seed is not None:
+        seed = whole_number("seed", seed, 0)
         p = p[np.random.RandomState(seed).permutation(rows)]
     parts = [p[i * rows // splits : (i + 1) * rows // splits] for i in range(splits)]
     scores = [np.exp(rel_entr(part, part.mean(axis=0)).sum(axis=1).mean()) for part in parts]

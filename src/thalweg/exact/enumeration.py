@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Space, compiled, is_concrete, typed_key
+from thalweg.core import Space, check_instance, compiled, is_concrete, key_and_shape
 from thalweg.exact import streaming
 from thalweg.exact.key_first import accept_key_first
 from thalweg.spaces import Finite
@@ -128,7 +128,8 @@ def sample(
     [[1, 1, 1], [1, 1, 1]]
     """
     energy, listed = _prepare(energy, space, MOST_STATES, "exact sampling")
-    samples, log_total = _sample(typed_key(key), energy, tuple(shape), listed)
+    key, shape = key_and_shape(key, shape)
+    samples, log_total = _sample(key, energy, shape, listed)
     if is_concrete(log_total) and not np.isfinite(log_total):
         raise ValueError(
             f"expected an energy that is a number on every state and finite on one, got log Z = {log_total}; "
@@ -181,6 +182,7 @@ def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space)
     >>> exact.transition_matrix(stay, tw.Binary(1)).round(2).tolist()
     [[0.75, 0.25], [0.25, 0.75]]
     """
+    check_instance("log_kernel(new, x) -> log T(new | x)", log_kernel, ("__call__",), "lambda new, x: jnp.log(0.25)")
     matrix = jnp.exp(_log_matrix(log_kernel, require_finite(space, MOST_STATES_SQUARED, "a transition matrix")))
     if is_concrete(matrix):
         sums = np.asarray(matrix).sum(1)

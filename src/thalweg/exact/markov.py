@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, sparse
 
+from thalweg.core import positive, real
+
 # with at most this many states all eigenvalues are computed; with more, only the one that is needed (ARPACK)
 _DENSE = 256
 
@@ -60,6 +62,7 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
     False
     """
     step, probabilities = _check(matrix, law)
+    tolerance = float(positive("tolerance", tolerance, scalar=True))
     invariance_error = float(np.abs(probabilities @ step - probabilities).sum())
     support = probabilities > 0
     if not support.all():
@@ -74,6 +77,7 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
 
 def _check(matrix: Any, law: Any) -> tuple[np.ndarray, np.ndarray]:
     """Both in double precision; raises if they are not a transition matrix and a probability vector."""
+    real("matrix", matrix), real("law", law)
     step, probabilities = np.asarray(matrix, np.float64), np.asarray(law, np.float64)
     if step.ndim != 2 or step.shape[0] != step.shape[1] or probabilities.shape != step.shape[:1] or not step.size:
         raise ValueError(

@@ -14,8 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import Module, check_instance, compiled, finite, is_concrete, positive, real, whole_number
+from thalweg.core import (
+    Module,
+    check_instance,
+    check_point,
+    compiled,
+    finite,
+    is_concrete,
+    key_and_shape,
+    positive,
+    real,
+    whole_number,
+)
 from thalweg.energies.analytic import Gaussian
+from thalweg.spaces.checks import as_shape
 
 # a coordinate that hardly varies gets this share of the mean variance: a thousandth of the typical standard deviation
 _LEAST_VARIANCE = 1e-6
@@ -42,16 +54,18 @@ class Uniform(Module):
 
     def __init__(self, low: Any, high: Any, shape: int | tuple[int, ...] = ()):
         low, high = finite("low", low), finite("high", high)
-        event = _common_shape(low.shape, high.shape, (shape,) if isinstance(shape, int) else tuple(shape))
+        event = _common_shape(low.shape, high.shape, as_shape(shape))
         if is_concrete(low) and is_concrete(high) and not np.all(np.asarray(low) < np.asarray(high)):
             raise ValueError(f"expected low < high in every coordinate, got {low} and {high}; swap or move them")
         self.low, self.high = jnp.broadcast_to(low, event), jnp.broadcast_to(high, event)
 
     def log_prob(self, x: Array) -> Array:
+        check_point(x, self.low.shape)
         inside = jnp.all((x >= self.low) & (x <= self.high))
         return jnp.where(inside, -jnp.sum(jnp.log(self.high - self.low)), -jnp.inf)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         unit = jax.random.uniform(key, (*shape, *self.low.shape))
         return self.low + (self.high - self.low) * unit
 
@@ -77,12 +91,17 @@ class Reshaped(Module):
     """
 
     density: Any
-    shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+    shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape)
+
+    def __check_init__(self):
+        check_instance("a density", self.density, ("sample", "log_prob"), "tw.energies.Gaussian(mean, covariance)")
 
     def log_prob(self, x: Array) -> Array:
+        check_point(x, self.shape)
         return self.density.log_prob(x.reshape(-1))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return self.density.sample(key, shape).reshape(*shape, *self.shape)
 
 
@@ -100,12 +119,14 @@ class Marginals(Module):
     log_weights: Array
 
     def log_prob(self, x: Array) -> Array:
+        check_point(x, self.low.shape)
         places = jnp.arange(self.log_weights.shape[-1]) + 0.5
         apart = (x[..., None] - self.low[..., None] - places * self.width[..., None]) / self.bandwidth[..., None]
         logs = jax.nn.logsumexp(self.log_weights - 0.5 * apart**2, axis=-1)
         return jnp.sum(logs - jnp.log(self.bandwidth) - 0.5 * math.log(2 * math.pi))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         key_which, key_noise = jax.random.split(key)
         # flat, with one random number per coordinate: many axes are slow to compile, and Gumbel noise per bin is slow
         flat = (math.prod(shape), self.low.size)
@@ -127,6 +148,7 @@ class KernelDensity(Module):
     points: Array
 
     def log_prob(self, x: Array) -> Array:
+        check_point(x, self.mean.shape)
         z = self.whitening @ (x - self.mean)
         squares = jnp.sum(self.points**2, axis=1) - 2 * self.points @ z + jnp.sum(z**2)
         count, d = self.points.shape
@@ -134,6 +156,7 @@ class KernelDensity(Module):
         return jax.nn.logsumexp(-0.5 * squares) - log_norm
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         key_which, key_noise = jax.random.split(key)
         count, d = self.points.shape
         z = self.points[jax.random.randint(key_which, shape, 0, count)] + jax.random.normal(key_noise, (*shape, d))
@@ -218,7 +241,7 @@ def fit_kde(data: Any, bandwidth: float | Array | None = None) -> KernelDensity 
     """
     flat, shape = flatten_points(data)
     n, d = flat.shape
-    h = n ** (-1 / (d + 4)) if bandwidth is None else positive("bandwidth", bandwidth)
+    h = n ** (-1 / (d + 4)) if bandwidth is None else positive("bandwidth", bandwidth, scalar=True)
     return reshape_density(KernelDensity(*_whiten(flat, h)), shape)
 
 

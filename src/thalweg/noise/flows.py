@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 from paramax import non_trainable
 
+from thalweg.core import finite, positive, typed_key, whole_number
 from thalweg.noise.densities import flatten_points, reshape_density, variances
+from thalweg.spaces.checks import as_shape
 
 
 def flow(
@@ -48,19 +50,23 @@ def flow(
     # imported here because it takes a quarter of a second and only flows need it
     from flowjax import bijections, distributions
 
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = as_shape(shape)
     size = math.prod(shape)
-    if size < 1 or min(layers, width) < 1 or knots < 2:
-        raise ValueError(
-            f"expected a shape of positive sizes, layers and width >= 1 and knots >= 2, got {shape}, {layers}, {width} "
-            f"and {knots}; leave them out for sound ones"
-        )
-    made = _splines(key, size, layers, width, knots)
+    layers, width, knots = whole_number("layers", layers), whole_number("width", width), whole_number("knots", knots, 2)
+    mean, deviation = _of_shape("mean", mean, shape), _of_shape("deviation", positive("deviation", deviation), shape)
+    made = _splines(typed_key(key), size, layers, width, knots)
     leaves, structure = _form(size, layers, width, knots)
     drawn = [new if eqx.is_array(new) else old for new, old in zip(jax.tree.leaves(made), leaves, strict=True)]
     made = jax.tree.unflatten(structure, drawn)
-    mean, deviation = (jnp.broadcast_to(jnp.asarray(v, float), shape).reshape(size) for v in (mean, deviation))
     return reshape_density(distributions.Transformed(made, non_trainable(bijections.Affine(mean, deviation))), shape)
+
+
+def _of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """One number a coordinate, flat."""
+    array = finite(name, value)
+    if array.shape not in ((), shape):
+        raise ValueError(f"expected {name} as a number or of the point's shape {shape}, got {array.shape}; reshape it")
+    return jnp.broadcast_to(array, shape).reshape(-1)
 
 
 def _splines(key: PRNGKeyArray, size: int, layers: int, width: int, knots: int) -> Any:
@@ -112,12 +118,13 @@ def fit_flow(
     from flowjax.train import fit_to_data
 
     flat, shape = flatten_points(data)
-    if epochs < 1 or not 1 <= batch_size <= 0.9 * len(flat):
+    epochs, batch_size = whole_number("epochs", epochs), whole_number("batch_size", batch_size)
+    learning_rate = float(positive("learning_rate", learning_rate, scalar=True))
+    if not 1 <= batch_size <= 0.9 * len(flat):
         raise ValueError(
-            f"expected epochs >= 1 and a batch_size between 1 and nine tenths of the {len(flat)} rows, got {epochs} "
-            f"and {batch_size}; change them"
+            f"expected a batch_size between 1 and nine tenths of the {len(flat)} rows, got {batch_size}; change it"
         )
-    key_flow, key_fit = jax.random.split(key)
+    key_flow, key_fit = jax.random.split(typed_key(key))
     moments: dict[str, Array] = {"mean": jnp.mean(flat, axis=0), "deviation": jnp.sqrt(variances(flat))}
     made = flow(flat.shape[1], key=key_flow, **moments, **options)
     made, _ = fit_to_data(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Module, is_concrete, positive
+from thalweg.core import Module, check_point, is_concrete, key_and_shape, positive, real
 from thalweg.spaces import Finite
 
 
@@ -33,16 +33,19 @@ class IndependentBernoulli(Module):
         probability = positive("every probability", probability)
         if is_concrete(probability) and np.any(np.asarray(probability) >= 1):
             raise ValueError(f"expected probabilities below 1, got {probability}; leave every level possible")
-        if len(levels) != 2 or not levels[0] < levels[1]:
+        rising = as_levels(levels)
+        if len(rising) != 2:
             raise ValueError(f"expected two rising levels, got {levels}; use IndependentCategorical for more")
-        self.logits, self.levels = jnp.log(probability) - jnp.log1p(-probability), levels
+        self.logits, self.levels = jnp.log(probability) - jnp.log1p(-probability), (rising[0], rising[1])
 
     def log_prob(self, x: Array) -> Array:
+        check_point(x, self.logits.shape)
         low, high = self.levels
         down = jnp.where(x == low, jax.nn.log_sigmoid(-self.logits), -jnp.inf)
         return jnp.sum(jnp.where(x == high, jax.nn.log_sigmoid(self.logits), down))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         up = jax.random.bernoulli(key, jax.nn.sigmoid(self.logits), (*shape, *self.logits.shape))
         return jnp.where(up, *jnp.array(self.levels[::-1], jnp.int32))
 
@@ -65,7 +68,9 @@ class IndependentCategorical(Module):
 
     def __init__(self, probabilities: Any, levels: Sequence[int] | None = None):
         probabilities = positive("every probability", probabilities)
-        self.levels = tuple(range(probabilities.shape[-1])) if levels is None else tuple(levels)
+        if probabilities.ndim == 0:
+            raise ValueError("expected probabilities (*event, k), got one number; the last axis is the levels")
+        self.levels = tuple(range(probabilities.shape[-1])) if levels is None else as_levels(levels)
         if len(self.levels) != probabilities.shape[-1]:
             raise ValueError(
                 f"expected one probability a level, got {probabilities.shape[-1]} for {len(self.levels)} levels; "
@@ -74,13 +79,30 @@ class IndependentCategorical(Module):
         self.log_probs = jnp.log(probabilities / jnp.sum(probabilities, axis=-1, keepdims=True))
 
     def log_prob(self, x: Array) -> Array:
+        check_point(x, self.log_probs.shape[:-1])
         # the log probability of the level x is at; -inf if x is at none of the levels
         at_level = x[..., None] == jnp.array(self.levels)
         return jnp.sum(jnp.max(jnp.where(at_level, self.log_probs, -jnp.inf), axis=-1))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         which = jax.random.categorical(key, self.log_probs, shape=(*shape, *self.log_probs.shape[:-1]))
         return jnp.array(self.levels, jnp.int32)[which]
+
+
+def as_levels(levels: Any) -> tuple[int, ...]:
+    """Rising whole numbers as a tuple, refused where they are none."""
+    whole = isinstance(levels, (tuple, list, range, np.ndarray, jax.Array)) and np.ndim(levels) == 1
+    values = np.asarray(levels) if whole else np.zeros(0)
+    if values.dtype.kind not in "iu" or np.any(np.diff(values) <= 0) or len(values) < 2:
+        raise ValueError(f"expected at least two rising whole numbers as levels, got {levels!r:.60}; bits are (0, 1)")
+    return tuple(int(level) for level in values)
+
+
+def check_finite_space(space: Any) -> None:
+    """Refuse what is no space of finitely many levels."""
+    if not isinstance(space, Finite):
+        raise ValueError(f"expected a finite space, got {space!r:.60}; give for example tw.Spin(3)")
 
 
 def fit_independent(
@@ -101,7 +123,9 @@ def fit_independent(
     >>> round(float(jnp.exp(noise.log_prob(jnp.array([1, 1])))), 4)  # 3.5/4 · 1.5/4
     0.3281
     """
-    smoothing = positive("smoothing", smoothing)
+    smoothing = positive("smoothing", smoothing, scalar=True)
+    check_finite_space(space)
+    real("data", data)
     array, levels = jnp.asarray(data), np.array(space.levels)
     if array.shape[1:] != space.shape or len(array) == 0:
         raise ValueError(f"expected data of shape (rows, *{space.shape}) on {space}, got {array.shape}; reshape them")

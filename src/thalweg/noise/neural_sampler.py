@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from paramax import NonTrainable, non_trainable, unwrap
 
-from thalweg.core import Module
+from thalweg.core import Module, key_and_shape, typed_key, whole_number
 from thalweg.energies.layers import Dense
 from thalweg.noise.densities import flatten_points, variances
+from thalweg.noise.independent import check_finite_space
 from thalweg.spaces import Finite
 
 # the initial standard deviation given z, relative to that of the data, and the weight of the network's output in its
@@ -59,13 +60,14 @@ class NeuralSampler(Module):
 
     def __init__(self, data: Any, space: Finite | None = None, *, key: PRNGKeyArray, latent: int = 8, width: int = 128):
         flat, self.shape = flatten_points(data)
-        if latent < 1 or width < 1:
-            raise ValueError(f"expected latent >= 1 and width >= 1, got {latent} and {width}; 8 and 128 are usual")
-        self.latent, self.levels = int(latent), None if space is None else tuple(space.levels)
+        latent, width = whole_number("latent", latent), whole_number("width", width)
+        if space is not None:
+            check_finite_space(space)
+        self.latent, self.levels = latent, None if space is None else tuple(space.levels)
         size = flat.shape[1]
         outputs = 2 * size if self.levels is None else len(self.levels) * size
         sizes = (latent, width, width, outputs)
-        keys = jax.random.split(key, len(sizes) - 1)
+        keys = jax.random.split(typed_key(key), len(sizes) - 1)
         slopes = (0.0, 0.0, 1.0)
         made = zip(sizes[:-1], sizes[1:], keys, slopes, strict=True)
         self.layers = tuple(Dense(a, b, key=k, slope=s) for a, b, k, s in made)
@@ -73,6 +75,7 @@ class NeuralSampler(Module):
         self.deviation = non_trainable(jnp.sqrt(variances(flat)))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return self.draw_with_latents(key, math.prod(shape)).x.reshape(*shape, *self.shape)
 
     def draw_with_latents(self, key: PRNGKeyArray, count: int) -> PointsWithLatents:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import Module, check_instance, is_concrete, positive
+from thalweg.noise.independent import as_levels
 
 
 class Jitter(Module):
@@ -52,11 +53,9 @@ class Flips(Module):
     levels: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, probability: float | Array, levels: tuple[int, ...] = (0, 1)):
-        self.probability, self.levels = positive("probability", probability), tuple(levels)
+        self.probability, self.levels = positive("probability", probability), as_levels(levels)
         if is_concrete(self.probability) and not np.all(np.asarray(self.probability) < 1):
             raise ValueError(f"expected a probability below 1, got {probability}; 0.1 changes one site in ten")
-        if len(self.levels) < 2 or list(self.levels) != sorted(set(self.levels)):
-            raise ValueError(f"expected at least two rising levels, got {levels}; bits are (0, 1)")
 
     def sample(self, key: PRNGKeyArray, x: Array) -> Array:
         key_where, key_which = jax.random.split(key)

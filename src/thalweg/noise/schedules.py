@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from thalweg.core import finite, positive, whole_number
+
 # the number of rows compared for the largest distance; more change it little, and the cost is quadratic
 _COMPARED = 2000
 # the largest ratio of neighbouring levels: in few dimensions the rule would allow any, but with 100 steps per level the
@@ -26,10 +28,10 @@ def geometric_ladder(largest: float, smallest: float, levels: int) -> Float[Arra
     >>> tw.noise.geometric_ladder(8.0, 1.0, 4).tolist()
     [8.0, 4.0, 2.0, 1.0]
     """
-    if not 0 < smallest < largest:
+    levels = whole_number("levels", levels, 2, "10 is usual")
+    largest, smallest = (float(positive(*pair, scalar=True)) for pair in (("largest", largest), ("smallest", smallest)))
+    if not smallest < largest:
         raise ValueError(f"expected 0 < smallest < largest, got {smallest} and {largest}; swap or raise them")
-    if levels < 2:
-        raise ValueError(f"expected at least 2 levels, got {levels}; 10 is usual")
     return jnp.asarray(np.geomspace(largest, smallest, levels), float)
 
 
@@ -50,13 +52,18 @@ def ladder_from_data(data: Any, smallest: float | None = None) -> Float[Array, "
     >>> bool(ladder[0] > 8), bool(ladder[-1] < 0.05)
     (True, True)
     """
-    rows = np.asarray(data, np.float64)[:_COMPARED].reshape(min(len(data), _COMPARED), -1)
+    rows = np.asarray(finite("data", data), np.float64)
+    if rows.ndim == 0:
+        raise ValueError("expected data (rows, *event), got a single number; give several rows")
+    rows = rows[:_COMPARED].reshape(min(len(rows), _COMPARED), -1)
     squares = np.sum(rows**2, axis=1)
     largest = math.sqrt(max(0.0, np.max(squares[:, None] + squares[None, :] - 2 * rows @ rows.T)))
     deviation = float(rows.std(axis=0).max())
     if deviation == 0:
         raise ValueError("expected data that differ from each other, got one point repeated; give more rows")
-    smallest = 0.01 * deviation if smallest is None else smallest
+    smallest = 0.01 * deviation if smallest is None else float(positive("smallest", smallest, scalar=True))
+    if smallest >= largest:
+        raise ValueError(f"expected smallest below the data's width {largest:.4g}, got {smallest:.4g}; lower it")
     root = math.sqrt(2 * rows.shape[1])
     ratio = min(_LARGEST_RATIO, root / (root - 3)) if root > 3 else _LARGEST_RATIO
     return geometric_ladder(largest, smallest, max(2, math.ceil(math.log(largest / smallest) / math.log(ratio)) + 1))
@@ -79,11 +86,9 @@ def annealed_step(sigmas: Any, steps: int) -> float:
     >>> round(tw.noise.annealed_step(tw.noise.geometric_ladder(10.0, 0.1, 10), 100), 4)
     0.0022
     """
-    ladder = np.asarray(sigmas, np.float64)
+    ladder, steps = np.asarray(finite("sigmas", sigmas), np.float64), whole_number("steps", steps, hint="100 is usual")
     if ladder.ndim != 1 or len(ladder) == 0 or np.any(np.diff(ladder) >= 0) or not np.all(ladder > 0):
         raise ValueError(f"expected falling noise levels (L,) above 0, got {ladder}; sort them, largest first")
-    if steps < 1:
-        raise ValueError(f"expected steps >= 1 per level, got {steps}; 100 is usual")
     # at ε = 2σ_L² the noise of a single step has twice the variance that should remain
     relative = np.geomspace(1e-4, 2.0, 500)[:, None]
     variance = np.array([0.0, *np.geomspace(ladder[-1], ladder[0], 30)]) ** 2

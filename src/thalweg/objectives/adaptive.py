@@ -20,6 +20,7 @@ from thalweg.core import (
     bind,
     count_chains,
     energies,
+    flag,
     freeze,
     is_concrete,
     whole_number,
@@ -193,7 +194,7 @@ class AdaNCE(AbstractSelfAdapting):
         anchor: int = 0,
     ):
         self.interval, self.steps = _interval(interval), whole_number("steps", steps, hint="20 are usual")
-        self.reuse, self.stein = bool(reuse), bool(stein)
+        self.reuse, self.stein = flag("reuse", reuse), flag("stein", stein)
         self.anchor = whole_number("anchor", anchor, 0, "0 is none, 16 batches are many")
         self.kernel = as_kernel(kernel)
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
@@ -255,7 +256,7 @@ class AdaBregman(AbstractSelfAdapting):
     ):
         self.psi = as_psi(psi)
         self.interval, self.steps = _interval(interval), whole_number("steps", steps, hint="20 are usual")
-        self.reuse, self.stein = bool(reuse), bool(stein)
+        self.reuse, self.stein = flag("reuse", reuse), flag("stein", stein)
         self.anchor = whole_number("anchor", anchor, 0, "0 is none, 16 batches are many")
         self.kernel = as_kernel(kernel)
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)

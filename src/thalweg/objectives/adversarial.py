@@ -87,8 +87,8 @@ class AdversarialNCE(AbstractLearnedNoise):
         self.noise, self.nu = base, as_nu(nu)
         self.many = whole_number("many", many, hint="256 are usual")
         self.latent, self.width = whole_number("latent", latent), whole_number("width", width)
-        self.share, self.entropy = real("share", share), non_negative("entropy", entropy)
-        self.learning_rate = non_negative("learning_rate", learning_rate)
+        self.share, self.entropy = real("share", share, scalar=True), non_negative("entropy", entropy, scalar=True)
+        self.learning_rate = non_negative("learning_rate", learning_rate, scalar=True)
         if is_concrete(self.share) and not 0 < self.share < 1:
             raise ValueError(f"expected share strictly between 0 and 1, got {share}; without a base use FlowNCE")
 

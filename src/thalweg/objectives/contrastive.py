@@ -223,8 +223,7 @@ def _log_priors(key: PRNGKeyArray, priors: Array, rows: int) -> Float[Array, "ro
 
 def as_nu(nu: Any) -> float:
     """ν as a static number; raises if it is not finite and positive."""
-    positive("nu", nu)
-    return float(nu)
+    return float(positive("nu", nu, scalar=True))
 
 
 def as_fixed(fixed: Any) -> int | None:

@@ -88,7 +88,7 @@ class ExactLikelihood(Objective):
             raise ValueError(f"expected bounds=(low, high), got {bounds!r}; give two numbers or two arrays")
         hint = "leave it out for a sound number of nodes"
         self.points = None if points is None else whole_number("points", points, hint=hint)
-        self.margin = non_negative("margin", margin)
+        self.margin = non_negative("margin", margin, scalar=True)
         self.bounds = None if bounds is None else (finite("the lower bound", bounds[0]), finite("bounds", bounds[1]))
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:

@@ -150,7 +150,7 @@ class FlowNCE(AbstractLearnedNoise):
         held_out: Any = None,
     ):
         self.noise, self.nu = noise, as_nu(nu)
-        self.learning_rate = non_negative("learning_rate", learning_rate)
+        self.learning_rate = non_negative("learning_rate", learning_rate, scalar=True)
         self.warm_start = as_updates("warm_start", warm_start, 0)
         self.held_out = None if held_out is None else finite("held_out", held_out)
 

@@ -88,8 +88,10 @@ class MaximumLikelihood(Objective):
         self.kernel = as_kernel(kernel)
         self.steps = whole_number("steps", steps, hint="CD-1 is steps=1")
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
-        self.energy_penalty = non_negative("energy_penalty", energy_penalty)
-        self.sampler_gradient = None if sampler_gradient is None else finite("sampler_gradient", sampler_gradient)
+        self.energy_penalty = non_negative("energy_penalty", energy_penalty, scalar=True)
+        self.sampler_gradient = (
+            None if sampler_gradient is None else finite("sampler_gradient", sampler_gradient, scalar=True)
+        )
         self.sampler_gradient_steps = whole_number("sampler_gradient_steps", sampler_gradient_steps, hint="1 is usual")
         if self.sampler_gradient_steps > self.steps:
             raise ValueError(

@@ -25,7 +25,7 @@ class AbstractProjected(AbstractPartialIntegration):
     law: str = eqx.field(static=True, default="rademacher")
 
     def __check_init__(self):
-        if self.law not in _LAWS:
+        if not isinstance(self.law, str) or self.law not in _LAWS:
             raise ValueError(f"expected law {' or '.join(map(repr, _LAWS))}, got {self.law!r}; name one of these")
 
     def directions(self, key: PRNGKeyArray, batch: Array) -> Array:
@@ -126,7 +126,7 @@ class FiniteDifferenceScoreMatching(AbstractProjected):
     True
     """
 
-    epsilon: Array = eqx.field(converter=lambda value: positive("epsilon", value), default=0.1)
+    epsilon: Array = eqx.field(converter=lambda value: positive("epsilon", value, scalar=True), default=0.1)
 
     def points(self, key, model, batch):
         t = self.epsilon / np.sqrt(batch[0].size)

@@ -114,7 +114,7 @@ class Power(AbstractPsi):
     (2.0, 0.0)
     """
 
-    beta: Array = eqx.field(converter=lambda value: finite("beta", value))
+    beta: Array = eqx.field(converter=lambda value: finite("beta", value, scalar=True))
 
     def s1(self, log_u: Array) -> Array:
         return _power(self.beta, log_u)

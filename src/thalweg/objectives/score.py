@@ -162,7 +162,7 @@ class RegularisedScoreMatching(AbstractPartialIntegration):
     True
     """
 
-    weight: Array = eqx.field(converter=lambda value: positive("weight", value), default=0.01)
+    weight: Array = eqx.field(converter=lambda value: positive("weight", value, scalar=True), default=0.01)
 
     def points(self, key, model, batch):
         s, diagonal = _diagonal(model, batch)

@@ -78,7 +78,12 @@ class AnnealedLangevin(ConditionalKernel):
                     "expected epsilon where the noise levels are traced, got none; make the kernel outside of jit"
                 )
             epsilon = annealed_step(ladder, steps)
-        self.sigmas, self.steps, self.epsilon, self.denoise = ladder, steps, positive("epsilon", epsilon), denoise
+        self.sigmas, self.steps, self.epsilon, self.denoise = (
+            ladder,
+            steps,
+            positive("epsilon", epsilon, scalar=True),
+            denoise,
+        )
 
     @property
     def length(self) -> int:
@@ -147,8 +152,8 @@ class SimulatedAnnealing(AbstractOverKernel):
     """
 
     kernel: Any
-    hot: Array = eqx.field(converter=lambda value: positive("hot", value), default=10.0)
-    cold: Array = eqx.field(converter=lambda value: positive("cold", value), default=0.01)
+    hot: Array = eqx.field(converter=lambda value: positive("hot", value, scalar=True), default=10.0)
+    cold: Array = eqx.field(converter=lambda value: positive("cold", value, scalar=True), default=0.01)
     steps: int = eqx.field(static=True, converter=lambda value: whole_number("steps", value), default=1000)
 
     takes_per_chain_energies = True

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import check_instance, compiled, finite, is_concrete, require_energy, typed_key
+from thalweg.core import check_instance, compiled, finite, is_concrete, key_and_shape, require_energy
 from thalweg.core.random import log_uniform
 from thalweg.exact.key_first import accept_key_first
 
@@ -32,7 +32,8 @@ def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
         raise ValueError(f"expected a quantile function of u in (0, 1), got {quantile!r:.60}; give a callable")
     # the ends of the interval are left out: their quantiles may be infinite
     smallest = float(np.finfo(np.float32).tiny)
-    return quantile(jax.random.uniform(typed_key(key), shape, minval=smallest, maxval=1.0))  # pyright: ignore[reportReturnType]
+    key, shape = key_and_shape(key, shape)
+    return quantile(jax.random.uniform(key, shape, minval=smallest, maxval=1.0))  # pyright: ignore[reportReturnType]
 
 
 @accept_key_first
@@ -57,7 +58,8 @@ def rejection(energy: Any, density: Any, log_bound: float | Array, shape: tuple[
     """
     require_energy("rejection", energy)
     check_instance("a density q", density, ("sample", "log_prob"), "tw.energies.Gaussian(mean, covariance)")
-    x, highest = _draw(energy, density, finite("log_bound", log_bound), tuple(shape), typed_key(key))
+    key, shape = key_and_shape(key, shape)
+    x, highest = _draw(energy, density, finite("log_bound", log_bound, scalar=True), shape, key)
     if is_concrete(highest) and np.isnan(highest):
         raise ValueError("expected an energy that is a number wherever q has mass, got NaN; look for 0/0 and log(-1)")
     if is_concrete(highest) and float(highest) > 1e-5:

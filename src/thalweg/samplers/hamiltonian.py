@@ -85,7 +85,7 @@ class HMC(HasMassMatrix):
     (8,)
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
     steps: Array = eqx.field(converter=lambda value: _whole("steps", value), default=10)
     mass_matrix: Array = eqx.field(converter=mass_matrix, default=1.0)
 
@@ -195,7 +195,7 @@ class MALA(Tunable):
     True
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
 
     takes_per_chain_energies = True
     target_acceptance = 0.574

@@ -51,11 +51,13 @@ class Langevin(Kernel):
         clip_x: tuple[float, float] | None = None,
         clip_gradient: float | None = None,
     ):
-        self.step_size = positive("step_size", step_size)
+        self.step_size = positive("step_size", step_size, scalar=True)
         # zero noise is gradient descent, so only negative scales are refused
-        self.noise_scale = jnp.sqrt(self.step_size) if noise_scale is None else non_negative("noise_scale", noise_scale)
+        self.noise_scale = (
+            jnp.sqrt(self.step_size) if noise_scale is None else non_negative("noise_scale", noise_scale, scalar=True)
+        )
         self.clip_x = None if clip_x is None else _bounds(clip_x)
-        self.clip_gradient = None if clip_gradient is None else positive("clip_gradient", clip_gradient)
+        self.clip_gradient = None if clip_gradient is None else positive("clip_gradient", clip_gradient, scalar=True)
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Position:
         coordinates = coordinates_of("Langevin", energy, x)
@@ -115,8 +117,8 @@ class UnderdampedLangevin(Kernel):
     (8, 10, 2)
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
-    friction: Array = eqx.field(converter=lambda value: positive("friction", value), default=1.0)
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
+    friction: Array = eqx.field(converter=lambda value: positive("friction", value, scalar=True), default=1.0)
 
     takes_per_chain_energies = True
 
@@ -157,7 +159,7 @@ class GradientDescent(Kernel):
     True
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
     momentum: Array = eqx.field(converter=lambda value: _below_one("momentum", value), default=0.0)
 
     takes_per_chain_energies = True

@@ -54,7 +54,7 @@ class NUTS(HasMassMatrix):
     (2, 10, 2)
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
     mass_matrix: Array = eqx.field(converter=mass_matrix, default=1.0)
     max_doublings: int = eqx.field(
         static=True,

@@ -55,7 +55,7 @@ def uniform_noise(low: float, high: float) -> Noise:
     >>> tw.samplers.uniform_noise(-1.0, 1.0)(jax.random.key(0), (3, 2)).shape
     (3, 2)
     """
-    if not float(finite("low", low)) < float(finite("high", high)):
+    if not float(finite("low", low, scalar=True)) < float(finite("high", high, scalar=True)):
         raise ValueError(f"expected low < high, got ({low}, {high}); swap them")
     return lambda key, shape: jax.random.uniform(key, shape, minval=low, maxval=high)
 
@@ -195,7 +195,7 @@ class ReplayBuffer(Start):
 
     def __init__(self, size: int, rejuvenation: float | Array = 0.05, noise: Noise | None = None):
         self.size = whole_number("size", size, hint="10000 is usual")
-        self.rejuvenation = between("rejuvenation", rejuvenation, 0, 1, "0.25 means 25 %")
+        self.rejuvenation = between("rejuvenation", rejuvenation, 0, 1, "0.25 means 25 %", scalar=True)
         self.noise = _check_noise(noise)
 
     def init(self, key, kernel, energy, batch):

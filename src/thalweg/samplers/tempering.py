@@ -18,6 +18,7 @@ from thalweg.core import (
     energies,
     finite,
     is_concrete,
+    typed_key,
     whole_number,
 )
 from thalweg.core.random import log_uniform, materialize, split
@@ -216,10 +217,10 @@ def tune_ladder(
     energy, kernel = energy_first(energy, kernel)
     rungs, steps = whole_number("rungs", rungs, 2), whole_number("steps", steps, 2)
     rounds = whole_number("rounds", rounds)
-    if not float(finite("hottest", hottest)) > 1:
+    if not float(finite("hottest", hottest, scalar=True)) > 1:
         raise ValueError(f"expected hottest > 1, got {hottest}; give for example 20")
     temperatures = np.geomspace(1.0, hottest, rungs)
-    for key_round in jax.random.split(key, rounds):
+    for key_round in jax.random.split(typed_key(key), rounds):
         tempering = ParallelTempering(kernel, temperatures)
         chains = sample(energy, tempering, init, key=key_round, draws=1, burn_in=steps // 2, thin=steps)
         rejected = np.maximum(1 - np.mean(chains.stats["swap_rate"], axis=0), 1e-3)

@@ -33,6 +33,8 @@ def as_shape(shape: Any) -> tuple[int, ...]:
         raise ValueError(
             f"expected a shape of positive sizes, got {sizes}; give for example Real(2) or Real((28, 28, 1))"
         )
+    if math.prod(sizes) >= 2**31:
+        raise ValueError(f"expected a shape of fewer than 2^31 numbers, got {sizes}; a point has to fit the memory")
     return tuple(int(size) for size in sizes)
 
 

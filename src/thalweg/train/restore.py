@@ -7,7 +7,7 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, merge_static, split_static, typed_key
+from thalweg.core import Objective, as_path, merge_static, split_static, typed_key
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import check_data
 from thalweg.train.loop import Run, check_parts
@@ -49,7 +49,8 @@ def load(
     >>> again.step, bool(again.energy(data[0]) == run.energy(data[0]))
     (3, True)
     """
-    folder = Path(run_dir) / "checkpoints"
+    run_dir = as_path("run_dir", run_dir)
+    folder = run_dir / "checkpoints"
     if not folder.is_dir():
         raise ValueError(
             f"expected a run with checkpoints in {run_dir}, got none; train first, or check the run's name"
@@ -59,7 +60,7 @@ def load(
     arrays, form = split_static(begin(energy, batch, objective, optimizer, ema, training_key(typed_key(key))))
     step, arrays = Checkpoints(folder).restore(arrays)
     training = merge_static(arrays, form)
-    history, evaluations = _record(Path(run_dir) / "metrics.jsonl", step)
+    history, evaluations = _record(run_dir / "metrics.jsonl", step)
     return Run(averaged_model(training), training.energy, training.params, training.state, step, history, evaluations)
 
 
