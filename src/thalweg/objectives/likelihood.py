@@ -47,7 +47,8 @@ class MaximumLikelihood(Objective):
 
     The loss is an energy gap, no bound on anything: it may be negative, and it says nothing about convergence.
     Metrics: ``energy_gap``, ``energy_data``, ``energy_samples``, and ``gradient_norm`` (the mean of ‖∇E‖₂ along the
-    chains, the signal of instability), ``acceptance``, ``swap_rate``, ``divergences`` where the kernel has them.
+    chains, the signal of instability), ``acceptance``, ``swap_rate``, ``divergences`` where the kernel has them;
+    ``sample_norm``, the mean of ‖x‖₂ over the samples, where coordinates are real.
 
     Args:
         kernel: any kernel; by default ``Langevin(0.1)``.
