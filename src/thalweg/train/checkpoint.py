@@ -133,7 +133,8 @@ def _name(number: int) -> str:
 
 
 def _arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    """The leaves as numpy arrays under sortable names, without empty ones; random keys as the words they are made of."""
+    """The leaves as numpy arrays under sortable names, random keys as the words they are made of; empty ones are left
+    out, which orbax does not take."""
     named = {_name(number): _plain(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
     return {name: array for name, array in named.items() if array.size}
 

@@ -196,7 +196,7 @@ class Doctor:
     def _range(self, scale: Scale, patience: int) -> list[_Rule]:
         def words(value: float, since: int) -> str:
             return (
-                f"expected samples where the data are, whose rows have a mean norm of {scale.norm:.3g}, got samples with "
+                f"expected samples where the data are, whose rows have a norm of {scale.norm:.3g}, got samples with "
                 f"one of {value:.3g} at every update since update {since}; {_SCALE}"
             )
 

@@ -27,8 +27,8 @@ def load(
 ) -> Run:
     """The `Run` in the newest checkpoint of ``run_dir``, as `fit` would have returned it there; nothing is written.
 
-    A damaged checkpoint is passed over, which is said on stderr and among the findings. A checkpoint holds arrays only, so what they belong to is given again, built as it was for training; a checkpoint
-    of something else is refused.
+    A damaged checkpoint is passed over, which is said on stderr and among the findings. A checkpoint holds arrays only,
+    so what they belong to is given again, built as it was for training; a checkpoint of something else is refused.
 
     Args:
         run_dir: the folder that was given to `fit`.
