@@ -52,6 +52,6 @@ def _fault(row: Any, last: int) -> str | None:
 
 def _damaged(path: Path, number: int, what: str) -> ValueError:
     return ValueError(
-        f"{path}: expected an update's number and its metrics on every line, got {what} on line {number}; remove that "
-        "line: its update will then have no metrics"
+        f"{path}: expected a JSON object with a step and numbers on every line, got {what} on line {number}; "
+        "remove that line (its update will then have no metrics)"
     )

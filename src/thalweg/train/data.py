@@ -75,7 +75,7 @@ def _column(name: Any, column: Any) -> np.ndarray:
     values = np.asarray(column.to_numpy())
     if values.dtype.kind not in "fiub":
         raise ValueError(
-            f"expected columns of numbers, got {name!r} of {column.dtype}; leave that column out or turn it into numbers"
+            f"expected columns of numbers, got {name!r} of {column.dtype}; leave that column out or make it numbers"
         )
     return values
 

@@ -19,7 +19,10 @@ from jaxtyping import PyTree
 from thalweg.core.files import write_json
 
 _ROWS = 10_000  # as many rows tell the data's scale
-_CALM = "lower the learning rate or the sampler's step size, turn on spectral normalisation, or confine the energy"
+_CALM = (
+    "lower the learning rate or the sampler's step size, standardise the data, turn on spectral normalisation, or "
+    "confine the energy"
+)
 _MOVE = "lower the sampler's step size, or the learning rate, so that proposals are accepted"
 _SCALE = "standardise the data, start the chains near them, or lower the sampler's step size"
 
@@ -118,7 +121,6 @@ class Doctor:
         self._early = min(100, max(10, steps // 10))
         self._begun: dict[str, list[float]] = {}
         self._median: dict[str, float] = {}
-        self._first_norm: float | None = None
         deviation = scale.deviation or scale.norm or 1.0
         self._natural = {
             "gradient_norm": math.sqrt(max(scale.real, 1)) / deviation,
@@ -128,12 +130,12 @@ class Doctor:
         }
         # those that stop come first, so that of two findings at once the graver one is made
         self._rules = [
-            *self._growth("gradient_norm", "v, the mean gradient norm along the chains,", 1e4, steps, stops=True),
+            *self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e4, steps, stops=True),
             *self._growth("energy_gap", "the energy gap between data and samples", 1e4, steps, stops=True),
             *self._growth("weight_norm", "the norm of the weights", 1e6, steps, stops=True),
             *(self._growth("sample_norm", "the samples' norm", 1e3, steps, stops=True) if scale.norm else []),
             self._acceptance(1e-3, min(200, max(20, steps // 2)), stops=True),
-            *self._growth("gradient_norm", "v, the mean gradient norm along the chains,", 1e2, steps),
+            *self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e2, steps),
             *self._growth("energy_gap", "the energy gap between data and samples", 1e2, steps),
             *self._growth("weight_norm", "the norm of the weights", 1e3, steps),
             self._acceptance(1e-2, min(50, max(10, steps // 4))),
@@ -168,9 +170,11 @@ class Doctor:
             return not abs(value) <= factor * self._reference(metric)
 
         def words(value: float, since: int) -> str:
+            reference = self._reference(metric)
+            usual = "its early median" if reference == self._median.get(metric) else "what suits data of this scale"
             return (
-                f"expected {what} of about {self._reference(metric):.3g}, got {value:.3g}, over {factor:g} times that "
-                f"since update {since}; {_CALM}"
+                f"expected {what} to stay below {factor * reference:.3g}, {factor:g} times {usual}, got more at every "
+                f"update since update {since}, now {value:.3g}; {_CALM}"
             )
 
         return [_Rule(metric, metric, holds, words, min(20, max(5, steps // 20)), stops)]

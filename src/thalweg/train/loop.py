@@ -159,6 +159,8 @@ def fit(
             raise ValueError(
                 f"expected a new run folder, got {run_dir} with a run in it; pass resume=True or name another folder"
             )
+        else:
+            write_findings(folder, [])
 
     def snapshot() -> Run:
         # copies, since the next update writes over the buffers of this one
