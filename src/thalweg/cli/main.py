@@ -77,6 +77,9 @@ def train(
     metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good order; --resume goes on, and ends up
     exactly where the uninterrupted run would have.
 
+    A training that runs away is named in words, on screen and first in the report. Exit codes: 0, all is well; 3, it
+    finished with such a finding; 1, it ran away and was stopped, with the last good weights kept; 2, refused input.
+
     \b
     Examples:
       thalweg train two-moons
@@ -114,7 +117,8 @@ def train(
         folder = commands.resume(settings, resume)
     else:
         folder = commands.train(settings, Path(str(config)).stem, run_dir, fresh)
-    _told(folder)
+    if _told(folder):
+        raise typer.Exit(3)
 
 
 @app.command(short_help="Draw new samples from a trained model.")
@@ -243,14 +247,18 @@ def data_classifier(
     typer.echo(f"weights: {network.path}")
 
 
-def _told(folder: Path) -> None:
-    """What a run came to, in three lines."""
+def _told(folder: Path) -> bool:
+    """What a run came to, in three lines and one for each finding; whether there are any."""
     from thalweg.runs.files import read_json
 
     results: dict[str, Any] = read_json(folder / "results.json")
     typer.echo(f"trained: {results['updates']} updates in {results['training_seconds']:.1f} s")
     typer.echo(f"samples: {folder / 'samples' / 'samples.npz'}, {results['chains']} chains of {results['steps']} steps")
     typer.echo(f"report: {folder / 'report.html'}")
+    findings = results.get("findings", [])
+    for finding in findings:
+        typer.echo(f"finding: {finding['words']}")
+    return bool(findings)
 
 
 def run(arguments: list[str] | None = None) -> None:

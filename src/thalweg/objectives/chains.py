@@ -71,7 +71,8 @@ def run_chains(
         means = {name: _over_both(means[name], more[name], steps, live_steps) for name in means}
         live = state.x
     state, means = freeze((state, means))
-    return Negatives(state.x, begun.conditions, start.finish(memory, begun, state), reduce_metrics(means), live)
+    metrics = reduce_metrics(means) | sample_norm(state.x)
+    return Negatives(state.x, begun.conditions, start.finish(memory, begun, state), metrics, live)
 
 
 def _over_both(first: Array, last: Array, steps: int, live_steps: int) -> Array:
@@ -85,6 +86,15 @@ def reduce_metrics(metrics: dict[str, Array]) -> dict[str, Array]:
     """One number for each metric of the chains: the mean over chains; whole numbers (divergences) are summed."""
     whole = {name: not jnp.issubdtype(value.dtype, jnp.floating) for name, value in metrics.items()}
     return {name: jnp.sum(value) if whole[name] else jnp.mean(value) for name, value in metrics.items()}
+
+
+def sample_norm(x: PyTree) -> dict[str, Array]:
+    """The mean of ‖x‖₂ over the chains, of real coordinates alone; nothing where there are none."""
+    real = [leaf for leaf in jax.tree.leaves(x) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    if not real:
+        return {}
+    squares = [jnp.sum(jnp.square(leaf).reshape(len(leaf), -1), axis=1) for leaf in real]
+    return {"sample_norm": jnp.mean(jnp.sqrt(sum(squares[1:], squares[0])))}
 
 
 def init_start(energy: Any, kernel: Any, start: Start, batch: PyTree, *, key: PRNGKeyArray) -> PyTree:

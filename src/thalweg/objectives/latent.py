@@ -23,7 +23,7 @@ from thalweg.core import (
     whole_number,
 )
 from thalweg.objectives.batches import check_points
-from thalweg.objectives.chains import reduce_metrics, run_chains
+from thalweg.objectives.chains import reduce_metrics, run_chains, sample_norm
 from thalweg.objectives.latent_chains import LatentChains, Posterior
 from thalweg.samplers.discrete import GibbsWithGradients
 from thalweg.samplers.langevin import Langevin
@@ -142,7 +142,7 @@ class LatentLikelihood(Objective):
         positive, negative = jnp.mean(values[:count]), jnp.mean(values[count:])
         gap = {"energy_gap": positive - negative, "energy_data": positive, "energy_samples": negative}
         latent = {f"latent_{name}": value for name, value in reduce_metrics(freeze(latent_means)).items()}
-        return positive - negative, Step(ended.memory, ended.metrics | latent | gap)
+        return positive - negative, Step(ended.memory, ended.metrics | latent | gap | sample_norm(ended.x[0]))
 
     def _chains(self, energy: Any, batch: PyTree) -> LatentChains:
         """The kernel that alternates steps of x and z."""

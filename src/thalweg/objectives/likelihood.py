@@ -47,7 +47,8 @@ class MaximumLikelihood(Objective):
 
     The loss is an energy gap, not a bound: it may be negative, and it does not measure convergence. Metrics:
     ``energy_gap``, ``energy_data``, ``energy_samples``; ``gradient_norm``, the mean of ‖∇E‖₂ along the chains, which
-    grows when training becomes unstable; and ``acceptance``, ``swap_rate``, ``divergences`` if the kernel has them.
+    grows when training becomes unstable; and ``acceptance``, ``swap_rate``, ``divergences`` if the kernel has them;
+    ``sample_norm``, the mean of ‖x‖₂ over the samples, on real coordinates.
 
     Args:
         kernel: any kernel; by default ``Langevin(0.1)``.

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import PRNGKeyArray
+from thalweg.runs.progress import working
 
 from thalweg.core import Kernel, Objective
 from thalweg.data import Dataset, load
-from thalweg.runs.progress import working
 from thalweg.runs.signatures import NONE, Setting
 from thalweg.runs.tables import (
     CHOICES,

@@ -8,6 +8,8 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from thalweg.runs.hints import did_you_mean
+from thalweg.runs.progress import bar, say, working
 
 from thalweg.core.files import write_json, write_whole
 from thalweg.evaluate.class_scores import class_scores
@@ -17,8 +19,6 @@ from thalweg.runs.build import Parts, build, train_arguments
 from thalweg.runs.config import complete
 from thalweg.runs.drawing import draw, energies
 from thalweg.runs.files import new_folder, read_json, remove_run, write_npz
-from thalweg.runs.hints import did_you_mean
-from thalweg.runs.progress import bar, say, working
 from thalweg.train import DivergedError, Run, every, fit
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.loop import check_fit as check
@@ -63,8 +63,13 @@ def resume(config: Mapping[str, Any], folder: Path) -> Path:
     before = configuration(folder)
     parts = build(config)
     if Checkpoints(folder / "checkpoints").latest() is None:
-        say("no checkpoint yet: starting from the first update")
-        (folder / "metrics.jsonl").unlink(missing_ok=True)
+        metrics, kept = folder / "metrics.jsonl", ""
+        if metrics.exists():
+            number = len(list(folder.glob("metrics-without-checkpoint-*.jsonl"))) + 1
+            aside = folder / f"metrics-without-checkpoint-{number}.jsonl"
+            metrics.rename(aside)
+            kept = f"; the metrics that were there are kept as {aside.name}"
+        say(f"no checkpoint yet: starting from the first update{kept}")
         write_whole(folder / "config.toml", toml.write(config).encode())
         return _finish(config, folder, parts, _fit(config, folder, parts, resume=False))
     if before != config:
@@ -138,12 +143,13 @@ def _fit(config: Mapping[str, Any], folder: Path, parts: Parts, resume: bool) ->
             progress=True,
             **arguments,
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
         updates = Checkpoints(folder / "checkpoints").latest()
         note(updates)
         say(f"stopped after update {updates}, which is saved; go on with `thalweg train --resume {folder}`")
         raise
     except DivergedError as problem:
+        report(folder)
         message = f"{problem}: `thalweg train --resume {folder} --set KEY=VALUE`"
         raise DivergedError(message, problem.history) from problem
     note(run.step)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from thalweg.data import CATALOGUE
 from thalweg.runs.hints import did_you_mean, shown, unknown
+
+from thalweg.data import CATALOGUE
 from thalweg.runs.signatures import NONE, Setting, check, expected, plain, settings
 from thalweg.runs.tables import (
     CHOICES,

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import jax
 import numpy as np
-
 from thalweg.runs.hints import did_you_mean, shown
 
 NONE = "none"  # TOML has no null

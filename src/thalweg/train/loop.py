@@ -13,13 +13,26 @@ import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, check_instance, merge_static, require_model, split_static, typed_key, whole_number
+from thalweg.core import (
+    ConditionalEnergy,
+    Objective,
+    check_instance,
+    merge_static,
+    partition_trainable,
+    require_model,
+    split_static,
+    typed_key,
+    whole_number,
+)
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import Batches, check_concrete, check_data
+from thalweg.train.doctor import Doctor, Finding, count_weights, measure_scale, tell, write_findings
 from thalweg.train.optimizer import check_optimizer
-from thalweg.train.record import Record, interrupts, progress_bar
-from thalweg.train.update import Update, averaged_model, begin, training_key
+from thalweg.train.progress import progress_bar
+from thalweg.train.record import DivergedError, Record
+from thalweg.train.signals import interrupts
+from thalweg.train.update import Training, Update, averaged_model, begin, has_finite_weights, training_key
 
 
 class Run(eqx.Module):
@@ -27,7 +40,7 @@ class Run(eqx.Module):
 
     ``energy`` is the trained model (its moving average where ``ema`` was asked for; ``last`` is then the model without
     averaging), ``params`` and ``state`` are the objective's own, ``history`` maps each metric to one number per update,
-    ``evaluations`` lists what the callbacks returned.
+    ``evaluations`` lists what the callbacks returned, ``findings`` what the doctor has seen go wrong, in words.
     """
 
     energy: Any
@@ -37,6 +50,7 @@ class Run(eqx.Module):
     step: int
     history: dict[str, np.ndarray]
     evaluations: list[dict[str, float]]
+    findings: tuple[Finding, ...] = eqx.field(static=True, default=())
 
 
 def fit(
@@ -54,18 +68,25 @@ def fit(
     checkpoint_every: int | None = None,
     resume: bool = False,
     progress: bool = False,
+    doctor: bool = True,
 ) -> Run:
     """Train ``energy`` on ``data`` with any objective and any optax optimiser.
 
     Batches are drawn without replacement, epoch by epoch. Every random number follows from ``key`` and the update's
     number, so a resumed run is the run that was never interrupted, bit for bit. Ctrl-C finishes the update, writes a
-    checkpoint (with a ``run_dir``) and raises ``KeyboardInterrupt``.
+    checkpoint (with a ``run_dir``) and raises ``KeyboardInterrupt``; SIGTERM does too, and raises ``SystemExit``.
+
+    A doctor watches the metrics of every update (see `thalweg.train.doctor`), not the loss. What looks wrong is said on
+    stderr once, and kept in ``run.findings`` and in the run folder's ``results.json``. A training that runs away is
+    stopped by a `DivergedError`: one whose v (the mean gradient norm along the chains), energy gap, samples or weights
+    grow by orders of magnitude, or whose chains accept nothing. Weights that are not finite are never saved.
 
     Args:
         energy: a parametrised energy (its floating-point arrays are trained) or a score network; it comes back as the
             type it has, as ``run.energy`` and in the callbacks.
-        data: points of the energy's space, ``(rows, *event)`` or a tree of such; ``(x, c)`` to learn p(x|c) with a
-            `ConditionalEnergy`; or a `tw.data.Dataset`, of whose training rows (and labels, as c) they are.
+        data: points of the energy's space, ``(rows, *event)`` or a tree of such: arrays, nested lists, frames of
+            numbers (pandas, polars); ``(x, c)`` to learn p(x|c) with a `ConditionalEnergy`; or a `tw.data.Dataset` or
+            `tw.data.Table`, of whose training rows (and labels, as c) they are.
         objective: for example ``tw.objectives.MaximumLikelihood()``.
         optimizer: for example ``optax.adam(1e-3)``; one made anew compiles nothing anew.
         steps: the number of updates in all, those before a resume included.
@@ -75,11 +96,15 @@ def fit(
         ema: decay of a moving average of the weights, such as 0.999; it warms up as ``(1 + t) / (10 + t)``.
         callbacks: evaluations, made with `every`.
         checkpoint_every: updates between checkpoints, by default a tenth of ``steps``.
-        resume: go on from the newest checkpoint in ``run_dir``.
-        progress: show a progress bar.
+        resume: go on from the newest checkpoint in ``run_dir``; a damaged one is passed over.
+        progress: show a progress bar on stderr, or lines where that is no terminal.
+        doctor: watch the training; False trains on whatever happens, as long as loss and weights are finite.
 
     Returns:
         `Run`.
+
+    Raises:
+        DivergedError: where the loss or the weights are not finite, or the training runs away.
 
     >>> import jax, optax, thalweg as tw
     >>> key = jax.random.key(0)
@@ -94,6 +119,7 @@ def fit(
     check_parts(energy, objective, optimizer)
     data, rows = check_fit(energy, data, steps, batch_size, ema, resume, run_dir)
     check_flag("progress", progress)
+    check_flag("doctor", doctor)
     callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
     every = max(1, steps // 10) if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
     key = typed_key(key)
@@ -103,53 +129,97 @@ def fit(
     training = begin(energy, batch, objective, optimizer, ema, key)
     update = Update(objective, optimizer, training, batch, ema=ema)
     arrays, form = split_static(training)
-    record = Record(folder)
-    checkpoints, done = None, 0
+    record, checkpoints, done = Record(folder), None, 0
+    findings: list[Finding] = []
+    watch = make_doctor(energy, data, training, steps, batch_size) if doctor else None
+
+    def good(restored: list[Any]) -> bool:
+        return has_finite_weights(merge_static(restored, form), training)
+
+    def report(finding: Finding) -> None:
+        findings.append(finding)
+        if folder is not None:
+            write_findings(folder, findings)
+        if not finding.stops:
+            tell(finding)
+
     if folder is not None:
         checkpoints = Checkpoints(folder / "checkpoints")
         if resume:
-            done, arrays = checkpoints.restore(arrays)
+            done, arrays, faults = checkpoints.restore(arrays, good)
             record.rewind(done)
+            if watch is not None:
+                findings += [seen for step, row in enumerate(record.rows, 1) if (seen := watch.look(step, row))]
+            write_findings(folder, findings)
+            for fault in faults:
+                report(Finding("checkpoint", done, fault))
+            if faults:
+                checkpoints.set_aside(done)
         elif checkpoints.latest() is not None:
             raise ValueError(
                 f"expected a new run folder, got {run_dir} with a run in it; pass resume=True or name another folder"
             )
+        else:
+            write_findings(folder, [])
 
     def snapshot() -> Run:
         # copies, since the next update writes over the buffers of this one
         kept = merge_static(jax.tree.map(jnp.copy, arrays), form)
-        average = averaged_model(kept)
-        return Run(average, kept.energy, kept.params, kept.state, done, record.history(), list(record.evaluations))
+        past = record.history(), list(record.evaluations), tuple(findings)
+        return Run(averaged_model(kept), kept.energy, kept.params, kept.state, done, *past)
 
     def save() -> None:
         record.flush()
         if checkpoints is not None and checkpoints.latest() != done:
             checkpoints.save(done, arrays)
 
-    with progress_bar(progress, done, steps) as show, interrupts() as interrupted, contextlib.closing(record):
+    def read(step: int, metrics: Any) -> None:
+        try:
+            row = record.add(step, metrics)
+        except DivergedError as problem:
+            report(Finding("not_finite", step, str(problem), stops=True))
+            raise
+        show(row)
+        finding = None if watch is None else watch.look(step, row)
+        if finding is None:
+            return
+        report(finding)
+        if finding.stops:
+            raise DivergedError(f"training was stopped at update {step}: {finding.words}, and resume", record.history())
+
+    with progress_bar(progress, done, steps) as show, interrupts() as stop, contextlib.closing(record):
         waiting = None
         while done < steps:
             arrays, metrics = update(arrays, key, done, batches.at(done))
             done += 1
             # the numbers of the update before are read while this one computes
             if waiting is not None:
-                show(record.add(*waiting))
+                read(*waiting)
             waiting = (done, metrics)
             due = [callback for callback in callbacks if done % callback.interval == 0 or done == steps]
             if due:
-                show(record.add(*waiting))
+                read(*waiting)
                 waiting = None
                 for callback in due:
                     record.evaluate(done, evaluate(callback, snapshot()))
-            stop = interrupted()
-            if done % every == 0 or done == steps or stop:
+            asked = done == steps or bool(stop)
+            if done % every == 0 or asked:
                 if waiting is not None:
-                    show(record.add(*waiting))
+                    read(*waiting)
                     waiting = None
-                save()
-            if stop:
-                raise KeyboardInterrupt
+                # weights of what may turn out to be a runaway do not take the place of good ones
+                if asked or watch is None or not watch.in_doubt:
+                    save()
+            if asked:
+                stop.obey()
         return snapshot()
+
+
+def make_doctor(energy: Any, data: PyTree, training: Training, steps: int, batch_size: int) -> Doctor:
+    """The doctor of a training: the data's scale is that of x, without conditions."""
+    x = data[0] if isinstance(energy, ConditionalEnergy) else data
+    weights = count_weights(partition_trainable((training.energy, training.params))[0])
+    return Doctor(measure_scale(x), steps=steps, chains=batch_size, weights=weights)
 
 
 def working_memory(

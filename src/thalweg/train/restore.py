@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg.core import Objective, as_path, merge_static, split_static, typed_key
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import check_data
+from thalweg.train.doctor import Finding, tell
 from thalweg.train.loop import Run, check_parts
-from thalweg.train.record import parse_line
-from thalweg.train.update import averaged_model, begin, training_key
+from thalweg.train.record import as_history, rows_until
+from thalweg.train.update import averaged_model, begin, has_finite_weights, training_key
 
 
 def load(
@@ -27,8 +27,8 @@ def load(
 ) -> Run:
     """The `Run` in the newest checkpoint of ``run_dir``, as `fit` would have returned it there; nothing is written.
 
-    A checkpoint holds arrays only, so what they belong to is given again, built as it was for training; a checkpoint
-    of something else is refused.
+    A damaged checkpoint is passed over, which is said on stderr and among the findings. A checkpoint holds arrays only,
+    so what they belong to is given again, built as it was for training; a checkpoint of something else is refused.
 
     Args:
         run_dir: the folder that was given to `fit`.
@@ -57,21 +57,15 @@ def load(
         )
     check_parts(energy, objective, optimizer)
     batch, _ = check_data(energy, batch)
-    arrays, form = split_static(begin(energy, batch, objective, optimizer, ema, training_key(typed_key(key))))
-    step, arrays = Checkpoints(folder).restore(arrays)
+    like = begin(energy, batch, objective, optimizer, ema, training_key(typed_key(key)))
+    arrays, form = split_static(like)
+    good = lambda restored: has_finite_weights(merge_static(restored, form), like)
+    step, arrays, faults = Checkpoints(folder).restore(arrays, good)
     training = merge_static(arrays, form)
-    history, evaluations = _record(run_dir / "metrics.jsonl", step)
-    return Run(averaged_model(training), training.energy, training.params, training.state, step, history, evaluations)
-
-
-def _record(path: Path, step: int) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
-    """The metrics up to an update, read and not rewound: a run may still be writing its own."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = [row for row in map(parse_line, lines) if row is not None and row["step"] <= step]
-    updates = [row for row in rows if "evaluation" not in row]
-    names = [name for name in updates[0] if name != "step"] if updates else []
-    history = {name: np.array([row[name] for row in updates]) for name in names}
-    evaluations = [
-        {name: value for name, value in row.items() if name != "evaluation"} for row in rows if "evaluation" in row
-    ]
-    return history, evaluations
+    # read and not rewound: a run may still be writing its own
+    _, rows, evaluations = rows_until(Path(run_dir) / "metrics.jsonl", step)
+    findings = tuple(Finding("checkpoint", step, fault) for fault in faults)
+    for finding in findings:
+        tell(finding)
+    past = as_history(rows), evaluations, findings
+    return Run(averaged_model(training), training.energy, training.params, training.state, step, *past)
