@@ -24,15 +24,10 @@ def working(what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar; yields the function that moves it on."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from thalweg.core.progress import progress_bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    # in a log file even an empty bar would leave a line
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(task, count)
+    with progress_bar(what, total) as advance:
+        yield advance
 
 
 def did_you_mean(word: str, names: Iterable[Any]) -> str:
