@@ -105,8 +105,6 @@ def test_a_notebook_has_a_bar_that_changes_and_escapes_its_words(monkeypatch, ca
 def test_sample_counts_all_its_steps(capsys):
     energy = lambda x: 0.5 * jnp.sum(x**2)
     kernel = tw.samplers.MALA(0.5)
-    tw.sample(
-        energy, kernel, jnp.zeros((3, 2)), key=jax.random.key(0), draws=20, burn_in=7, thin=2, progress=True
-    )
+    tw.sample(energy, kernel, jnp.zeros((3, 2)), key=jax.random.key(0), draws=20, burn_in=7, thin=2, progress=True)
     captured = capsys.readouterr()
     assert "3 chains: 47 of 47" in captured.err and captured.out == ""

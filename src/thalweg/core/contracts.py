@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from thalweg.core.html import html_table
+
 
 class Space(eqx.Module):
     """The set a point lives in: its shape, its kind of number, and how to pick a starting point from it."""
@@ -346,6 +348,12 @@ class Estimate(NamedTuple):
         text = f"{self.value:.6g}  [{self.low:.6g}, {self.high:.6g}] at {self.confidence:.0%}, {self.method}"
         return text if self.warning is None else f"{text}; {self.warning}"
 
+    def _repr_html_(self) -> str:
+        interval = f"[{self.low:.6g}, {self.high:.6g}] at {self.confidence:.0%}"
+        rows = [("value", f"{self.value:.6g}"), ("interval", interval), ("method", self.method)]
+        rows += [] if self.ess is None else [("effective samples", f"{self.ess:.4g}")]
+        return html_table(rows, title="Estimate", note=self.warning or "")
+
 
 class Verdict(NamedTuple):
     """The answer of a check: passed or not, at which false-alarm rate, and the smallest bias it would have seen."""
@@ -357,3 +365,7 @@ class Verdict(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        rows = [("false-alarm rate", f"{self.false_alarm:g}"), ("detectable", f"{self.detectable:.3g}")]
+        return html_table(rows, title="Passed" if self.passed else "FAILED", note=self.text)

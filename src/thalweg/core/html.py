@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-_CELL = "text-align: left; padding: 2px 12px 2px 0"
-
 
 def html_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = (), title: str = "", note: str = "") -> str:
     """A table whose first column names the rows, with a title above and a sentence below.
@@ -25,4 +23,4 @@ def html_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = (), title:
 
 
 def _cell(value: Any, tag: str = "td") -> str:
-    return f'<{tag} style="{_CELL}">{escape(str(value))}</{tag}>'
+    return f"<{tag}>{escape(str(value))}</{tag}>"

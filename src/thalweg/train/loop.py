@@ -14,6 +14,7 @@ import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg.core import Objective, check_instance, merge_static, require_model, split_static, typed_key, whole_number
+from thalweg.core.html import html_table
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import Batches, check_concrete, check_data
@@ -37,6 +38,14 @@ class Run(eqx.Module):
     step: int
     history: dict[str, np.ndarray]
     evaluations: list[dict[str, float]]
+
+    def _repr_html_(self) -> str:
+        last = lambda values: f"{np.mean(values[-max(1, len(values) // 10) :]):.4g}"
+        rows = [("energy", type(self.energy).__name__), ("updates", self.step)]
+        rows += [(f"{name}, mean of the last tenth", last(values)) for name, values in self.history.items()]
+        evaluated = self.evaluations[-1] if self.evaluations else {}
+        rows += [(f"{name}, last evaluation", f"{value:.4g}") for name, value in evaluated.items() if name != "step"]
+        return html_table(rows, title="Run")
 
 
 def fit(
