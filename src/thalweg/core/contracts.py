@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from thalweg.core.html import html_table
 from thalweg.core.printing import Module
 
 
@@ -349,6 +350,12 @@ class Estimate(NamedTuple):
         text = f"{self.value:.6g}  [{self.low:.6g}, {self.high:.6g}] at {self.confidence:.0%}, {self.method}"
         return text if self.warning is None else f"{text}; {self.warning}"
 
+    def _repr_html_(self) -> str:
+        interval = f"[{self.low:.6g}, {self.high:.6g}] at {self.confidence:.0%}"
+        rows = [("value", f"{self.value:.6g}"), ("interval", interval), ("method", self.method)]
+        rows += [] if self.ess is None else [("effective samples", f"{self.ess:.4g}")]
+        return html_table(rows, title="Estimate", note=self.warning or "")
+
 
 class Verdict(NamedTuple):
     """The result of a check: passed or not, at which false-alarm rate, and the smallest bias it would have detected."""
@@ -360,3 +367,7 @@ class Verdict(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        rows = [("false-alarm rate", f"{self.false_alarm:g}"), ("detectable", f"{self.detectable:.3g}")]
+        return html_table(rows, title="Passed" if self.passed else "FAILED", note=self.text)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from thalweg.core import as_path
+from thalweg.core.progress import progress_bar
 from thalweg.data.checks import Dataset
 from thalweg.data.formats import require_file
 from thalweg.data.pickles import Stream
@@ -142,20 +143,19 @@ def stack_images(
     progress: bool,
 ) -> np.ndarray:
     """Decode the images one by one into a single array, allocated once: sets of faces fill much of the memory."""
-    from rich.progress import track
-
     pictures: np.ndarray | None = None
-    pairs = list(zip(openers, names, strict=True))
-    for i, (opener, name) in enumerate(track(pairs, description="reading images", disable=not progress)):
-        with opener() as stream:
-            pixels = decode_image(stream, name, size=size, crop=crop, grey=grey)
-        if pictures is None:
-            pictures = np.empty((len(names), *pixels.shape), np.uint8)
-        if pixels.shape != pictures.shape[1:]:
-            raise ValueError(
-                f"{name}: expected {pictures.shape[1:]} like the images before it, got {pixels.shape}; give a size"
-            )
-        pictures[i] = pixels
+    with progress_bar("reading images", len(names), shown=progress) as advance:
+        for i, (opener, name) in enumerate(zip(openers, names, strict=True)):
+            with opener() as stream:
+                pixels = decode_image(stream, name, size=size, crop=crop, grey=grey)
+            if pictures is None:
+                pictures = np.empty((len(names), *pixels.shape), np.uint8)
+            if pixels.shape != pictures.shape[1:]:
+                raise ValueError(
+                    f"{name}: expected {pictures.shape[1:]} like the images before it, got {pixels.shape}; give a size"
+                )
+            pictures[i] = pixels
+            advance()
     if pictures is None:
         raise ValueError("images: expected at least one, got none; check the folder")
     return pictures

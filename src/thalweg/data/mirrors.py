@@ -11,6 +11,7 @@ from typing import IO, Any, NoReturn
 from urllib.parse import urlsplit
 
 from thalweg.core import as_path
+from thalweg.core.progress import progress_bar
 from thalweg.data.sources import CATALOGUE, RemoteFile, Source, data_folder, find
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -158,17 +159,14 @@ def _start(response: Any, file: RemoteFile, done: int) -> int:
 
 
 def _copy(response: Any, out: IO[bytes], file: RemoteFile, start: int, progress: bool) -> None:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, disable=not progress) as bar:
-        task = bar.add_task(file.name, total=file.size, completed=start)
+    megabytes = lambda count: f"{count / 1e6:.1f} MB"
+    with progress_bar(file.name, file.size, shown=progress, done=start, count=megabytes) as advance:
         room = file.size - start
         # one byte more than there is room for is enough to know that this is another file
         while room >= 0 and (chunk := response.read(min(_CHUNK, room + 1))):
             out.write(chunk)
             room -= len(chunk)
-            bar.advance(task, len(chunk))
+            advance(len(chunk))
 
 
 def _sha256(path: Path) -> str:

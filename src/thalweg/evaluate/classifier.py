@@ -1,10 +1,9 @@
 """A small convolutional classifier for digit-like images: trained by one call, kept on disk, known by its accuracy."""
 
-import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import optax
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import compiled
+from thalweg.core.progress import progress_bar
 from thalweg.data import Dataset, data_folder, load
 from thalweg.energies.layers import Conv, Dense
 from thalweg.evaluate.labelled import LabelledImages, labelled_images
@@ -181,7 +181,7 @@ def _trained(
     x, y = jnp.asarray(data.x_train), jnp.asarray(data.y_train)
     state = _OPTIMIZER.init(eqx.filter(model, eqx.is_array))
     rate = optax.cosine_decay_schedule(_RATE, steps)
-    with _bar(progress, steps) as advance:
+    with progress_bar("training a classifier", steps, shown=progress) as advance:
         for step in range(steps):
             model, state = _compiled_update((x, y, rate(step), jax.random.fold_in(key, step)), (model, state))
             if step % 20 == 19:
@@ -233,17 +233,3 @@ def _looked_at(model: ConvClassifier, images: np.ndarray) -> tuple[np.ndarray, n
 def _look(model: ConvClassifier, images: Array) -> tuple[Array, Array]:
     features, logits = jax.vmap(model)(images)
     return features, jax.nn.softmax(logits)
-
-
-@contextlib.contextmanager
-def _bar(shown: bool, steps: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr; yields the function that moves it on."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    # in a log file even an empty bar would leave a line
-    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("training a classifier", total=steps)
-        yield lambda count: bar.advance(task, count)

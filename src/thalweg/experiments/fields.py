@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 from matplotlib.axes import Axes
 
 from thalweg.core import compiled, score
-from thalweg.report.style import LIGHT
+from thalweg.plot.style import LIGHT
 from thalweg.train import Run, fit
 
 

@@ -1,6 +1,5 @@
 """An energy landscape under contrastive divergence: down at the data, up where short chains from the data went."""
 
-import io
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from thalweg.data import skewed_mixture
 from thalweg.energies import MLP
 from thalweg.experiments.fields import square, values
 from thalweg.objectives import MaximumLikelihood
+from thalweg.plot import Animation
 from thalweg.report.figures import LIGHT, canvas, panel
 from thalweg.samplers import Langevin, from_data, sample
 from thalweg.train import Run, every, fit
@@ -86,7 +86,7 @@ def cd_landscape(
         for name, x in {"data": shown, "chains": ends}.items()
     }
     numbers = {"updates": updates, "steps": steps, "first_update": change, "frames": measured}
-    return _figure(moments, shown, numbers), numbers, {".gif": _animation(moments, shown)}
+    return _figure(moments, shown, numbers), numbers, {".gif": _animation(moments, shown).gif()}
 
 
 def _figure(
@@ -129,19 +129,10 @@ def _dots(axes: Axes, shown: np.ndarray, ends: np.ndarray) -> None:
     axes.legend(fontsize=7, loc="lower left", framealpha=0.85, markerscale=1.6)
 
 
-def _animation(moments: list[tuple[int, np.ndarray, np.ndarray, Any]], shown: np.ndarray) -> bytes:
-    from PIL import Image
-
+def _animation(moments: list[tuple[int, np.ndarray, np.ndarray, Any]], shown: np.ndarray) -> Animation:
     pictures = []
     for moment in moments:
         figure = canvas(4.2, 4.3)
-        figure.set_dpi(80)
         _landscape(panel(figure, (1, 1, 1), title=f"After {moment[0]} updates", x="x₁", y="x₂"), moment, shown)
-        figure.canvas.draw()
-        pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # pyright: ignore[reportAttributeAccessIssue]
-        pictures.append(Image.fromarray(pixels).quantize(64))
-    buffer = io.BytesIO()
-    # the last picture stays for two seconds
-    times = [*[120] * (len(pictures) - 1), 2000]
-    pictures[0].save(buffer, "GIF", save_all=True, append_images=pictures[1:], duration=times, loop=0)
-    return buffer.getvalue()
+        pictures.append(figure)
+    return Animation(pictures)

@@ -16,9 +16,9 @@ from thalweg.energies import NoiseConditionalScoreUNet
 from thalweg.evaluate.class_scores import class_scores
 from thalweg.noise import ladder_from_data
 from thalweg.objectives import NoiseConditionalScoreMatching
+from thalweg.plot.points import as_colour, draw_mosaic, gap_of, mosaic, spread
+from thalweg.plot.style import picture
 from thalweg.report.figures import LIGHT, canvas, legend, panel
-from thalweg.report.points import as_colour, draw_mosaic, gap_of, mosaic, spread
-from thalweg.report.style import picture
 from thalweg.samplers import AnnealedLangevin, sample
 from thalweg.train import fit
 

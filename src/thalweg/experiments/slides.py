@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from thalweg import exact
 from thalweg.energies import two_bumps as two_bumps_energy
 from thalweg.experiments.compare import beside, histogram_distance, ks_distance, mixing, mixture_cdf
-from thalweg.report.chains import draw_running_mean, draw_trace
+from thalweg.plot.traces import draw_running_mean, draw_trace
 from thalweg.report.figures import LIGHT, canvas, legend, panel
 from thalweg.samplers import RandomWalk, sample
 from thalweg.samplers.diagnostics import summarise

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from thalweg.data import Dataset, load
 from thalweg.energies import ConvNet
 from thalweg.objectives import AdaNCE
+from thalweg.plot.points import draw_mosaic
 from thalweg.report.figures import canvas, panel
-from thalweg.report.points import draw_mosaic
 from thalweg.samplers import Langevin, ReplayBuffer, sample, uniform_noise
 from thalweg.train import Run, fit
 

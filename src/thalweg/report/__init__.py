@@ -1,7 +1,11 @@
-"""Reports: figures, the diagnostic plots of chains, and the page of a run."""
+"""Reports: figures, and the page of a run. The plots of chains are `thalweg.plot`'s under their earlier names."""
 
+from thalweg.plot import autocorrelation as autocorrelation_plot
+from thalweg.plot import mixing as chain_plots
+from thalweg.plot import rank as rank_plot
+from thalweg.plot import running_mean as running_mean_plot
+from thalweg.plot import trace as trace_plot
 from thalweg.report import figures
-from thalweg.report.chains import autocorrelation_plot, chain_plots, rank_plot, running_mean_plot, trace_plot
 from thalweg.report.page import write_report
 
 __all__ = [

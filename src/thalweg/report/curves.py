@@ -8,8 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from thalweg.report.points import as_rows, bins, histogram
-from thalweg.report.style import LIGHT, WIDTH, Theme, canvas, legend, panel
+from thalweg.plot.draws import points_of
+from thalweg.plot.points import bins, histogram
+from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, legend, panel
 
 Series = np.ndarray | Sequence[float] | tuple[np.ndarray, np.ndarray]
 
@@ -103,7 +104,7 @@ def energy_histograms(data: Any, samples: Any, held_out: Any = None, *, theme: T
     'energy E(x)'
     """
     sets = {"data": data, "samples": samples} | ({} if held_out is None else {"held_out": held_out})
-    values = {name: as_rows(x, f"energies of {_words(name)}").ravel() for name, x in sets.items()}
+    values = {name: points_of(x, f"energies of {_words(name)}").ravel() for name, x in sets.items()}
     names = {"data": "training data", "samples": "samples", "held_out": "held-out data"}
     figure = canvas(WIDTH, 3.4, theme)
     axes = panel(figure, (1, 1, 1), theme, title="Energies", x="energy E(x)", y="density")

@@ -9,21 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from thalweg import plot
+from thalweg.plot.points import as_colour, gap_of, is_image, mosaic, spread
+from thalweg.plot.style import DARK, LIGHT, WIDTH, Theme, canvas, legend, panel, picture, png
 from thalweg.report.curves import class_shares, energy_histograms, training_curves
-from thalweg.report.points import (
-    as_colour,
-    as_rows,
-    bins,
-    draw_mosaic,
-    frame,
-    gap_of,
-    histogram,
-    is_image,
-    mosaic,
-    scatter,
-    spread,
-)
-from thalweg.report.style import DARK, LIGHT, WIDTH, Theme, canvas, legend, panel, picture, png
 
 __all__ = [
     "DARK",
@@ -41,7 +30,6 @@ __all__ = [
 ]
 
 _FRAMES, _CHAINS = 12, 6  # shown along a chain
-_NOUNS = {"samples": "samples", "data": "real ones"}
 
 
 def sample_grid(
@@ -52,66 +40,13 @@ def sample_grid(
     limits: tuple[float, float] = (-1.0, 1.0),
     theme: Theme = LIGHT,
 ) -> Figure:
-    """Samples as one looks at them, the data beside: images in a grid, points in the plane, numbers in a histogram.
-
-    Args:
-        samples: ``(n, *event)``. Events (height, width), (height, width, 1) and (height, width, 3) are images; of other
-            events with more than two coordinates the first two are drawn.
-        data: real points of the same event, or None.
-        most: how many images to show.
-        limits: the values drawn as black and white.
-        theme: the colours.
+    """Samples as one looks at them, the data beside: `thalweg.plot.samples`, with images from -1 to 1.
 
     >>> figure = sample_grid(np.zeros((10, 8, 8, 1)))
     >>> len(figure.axes)
     1
     """
-    x, real = as_rows(samples, "samples"), None if data is None else as_rows(data, "data")
-    if real is not None and real.shape[1:] != x.shape[1:]:
-        raise ValueError(
-            f"expected data of the samples' shape {x.shape[1:]}, got {real.shape[1:]}; compare like with like"
-        )
-    sets = {"samples": x} if real is None else {"samples": x, "data": real}
-    if is_image(x.shape[1:]):
-        return _images(sets, most, limits, theme)
-    flat = {name: points.reshape(len(points), -1) for name, points in sets.items()}
-    return _line(flat, theme) if flat["samples"].shape[1] == 1 else _plane(flat, theme)
-
-
-def _images(sets: dict[str, np.ndarray], most: int, limits: tuple[float, float], theme: Theme) -> Figure:
-    columns = 16 // len(sets)
-    shown = {name: spread(images, most // len(sets)) for name, images in sets.items()}
-    lines = max(-(-len(images) // columns) for images in shown.values())
-    tall = next(iter(sets.values())).shape[1] / next(iter(sets.values())).shape[2]
-    figure = canvas(WIDTH, WIDTH / len(sets) / columns * lines * tall + 0.4, theme)
-    for number, (name, images) in enumerate(shown.items(), start=1):
-        title = f"{len(images)} of {len(sets[name])} {_NOUNS[name]}"
-        draw_mosaic(panel(figure, (1, len(sets), number), theme, title=title), images, columns, limits)
-    return figure
-
-
-def _line(sets: dict[str, np.ndarray], theme: Theme) -> Figure:
-    figure = canvas(WIDTH, 3.6, theme)
-    axes = panel(figure, (1, 1, 1), theme, title=" and ".join(sets).capitalize(), x="x", y="density")
-    edges = bins(*sets.values())
-    for name, x in sets.items():
-        histogram(axes, x.ravel(), edges, getattr(theme, name), f"{len(x)} {_NOUNS[name]}", filled=name == "samples")
-    legend(axes, theme)
-    return figure
-
-
-def _plane(sets: dict[str, np.ndarray], theme: Theme) -> Figure:
-    dimensions = next(iter(sets.values())).shape[1]
-    which = "" if dimensions == 2 else f", the first two of {dimensions} coordinates"
-    low, high = frame(*sets.values())
-    tall = float(np.clip((high[1] - low[1]) / (high[0] - low[0]), 0.4, 1.2))
-    width = WIDTH / 2
-    figure = canvas(width * len(sets), width * tall + 0.5, theme)
-    for number, (name, x) in enumerate(sets.items(), start=1):
-        title = f"{len(x)} {_NOUNS[name]}{which}"
-        axes = panel(figure, (1, len(sets), number), theme, title=title, x="x₁", y="x₂")
-        scatter(axes, x, low, high, getattr(theme, name), theme)
-    return figure
+    return plot.samples(samples, data, most=most, limits=limits, theme=theme)
 
 
 def chain_trace(

@@ -2,7 +2,7 @@
 
 from string import Template
 
-from thalweg.report.style import DARK, LIGHT, Theme
+from thalweg.plot.style import DARK, LIGHT, Theme
 
 
 def _colours(theme: Theme) -> str:

@@ -1,5 +1,6 @@
 """What a run of chains leaves behind."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from thalweg.core import check_instance, compiled, import_extra, require_energy
+from thalweg.core import check_instance, compiled, import_extra, is_concrete, require_energy
+from thalweg.core.html import html_table
 from thalweg.samplers.diagnostics import Summary, name_leaf, summarise
+
+_QUICK = 100_000  # numbers whose summary takes less than a tenth of a second
 
 
 class Chains(eqx.Module):
@@ -58,6 +62,24 @@ class Chains(eqx.Module):
         posterior = {name_leaf(path): np.asarray(leaf) for path, leaf in leaves}
         # since arviz 1.0 the first argument holds groups of variables, before it the variables of the posterior
         return arviz.from_dict(posterior if arviz.__version__.startswith("0.") else {"posterior": posterior})
+
+    def _repr_html_(self) -> str:
+        leaves, _ = jax.tree_util.tree_flatten_with_path(self.draws)
+        known = all(is_concrete(leaf) for leaf in jax.tree.leaves((self.draws, self.stats)))
+        shapes = ", ".join(f"{name_leaf(path)} {np.shape(leaf)}" for path, leaf in leaves)
+        rows: list[tuple[str, str]] = [("draws (chains, draws, *event)", shapes)]
+        if known and "acceptance" in self.stats:
+            rows.append(("mean acceptance", f"{float(np.mean(self.stats['acceptance'])):.3f}"))
+        if known and "divergences" in self.stats:
+            rows.append(("divergent steps", str(int(np.sum(self.stats["divergences"])))))
+        own = html_table(rows, title="Chains")
+        return own + self.summary()._repr_html_() if known and self._is_quick() else own
+
+    def _is_quick(self) -> bool:
+        """Whether there are draws enough for a summary, and few enough to make one whenever chains are looked at."""
+        shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.draws)]
+        enough = all(shape[0] >= 2 and shape[1] >= 4 for shape in shapes)
+        return enough and 0 < sum(math.prod(shape) for shape in shapes) <= _QUICK
 
 
 @compiled

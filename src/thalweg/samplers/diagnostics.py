@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from thalweg.core.html import html_table
 from thalweg.samplers.convergence import Convergence, measure_convergence
 
 _LIMIT = 1.01  # of R-hat
@@ -43,21 +44,35 @@ class Summary(NamedTuple):
         from rich.console import Console
         from rich.table import Table
 
+        rows, note = self._rows()
+        table = Table("", *_COLUMNS)
+        for label, *values in rows:
+            # a label may hold square brackets, which rich would read as markup
+            table.add_row(label.replace("[", r"\["), *values)
+        text = io.StringIO()
+        console = Console(file=text, width=100)
+        console.print(table)
+        if note:
+            console.print(note)
+        console.print(self.verdict, soft_wrap=True, markup=False)
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        rows, note = self._rows()
+        return html_table(rows, ("", *_COLUMNS), note=f"{note} {self.verdict}".strip())
+
+    def _rows(self) -> tuple[list[list[str]], str]:
+        """A name and its numbers for each coordinate shown, and what is left out."""
         columns = {name: _flatten(getattr(self, name)) for name in _COLUMNS}
         count = len(columns["rhat"])
         # the worst-mixed coordinates are the ones to look at; all of them would flood the screen for images
         shown = np.sort(np.argsort(-np.nan_to_num(columns["rhat"], nan=np.inf), kind="stable")[:_ROWS])
-        table = Table("", *_COLUMNS)
-        for row, label in zip(shown, _labels(self.mean, shown, self.name), strict=True):
-            # a label may hold square brackets, which rich would read as markup
-            table.add_row(label.replace("[", r"\["), *(_show(name, float(columns[name][row])) for name in _COLUMNS))
-        text = io.StringIO()
-        console = Console(file=text, width=100)
-        console.print(table)
-        if count > len(shown):
-            console.print(f"(the {len(shown)} worst-mixed of {count} coordinates)")
-        console.print(self.verdict, soft_wrap=True, markup=False)
-        return text.getvalue().rstrip()
+        labels = _labels(self.mean, shown, self.name)
+        rows = [
+            [label, *(_show(name, float(columns[name][row])) for name in _COLUMNS)]
+            for row, label in zip(shown, labels, strict=True)
+        ]
+        return rows, f"(the {len(shown)} worst-mixed of {count} coordinates)" if count > len(shown) else ""
 
 
 def summarise(draws: PyTree, stats: dict[str, Array], name: str = "x") -> Summary:

@@ -29,6 +29,7 @@ from thalweg.core import (
     typed_key,
     whole_number,
 )
+from thalweg.core.progress import progress_bar
 from thalweg.energies.compose import Clamped
 from thalweg.samplers.chains import Chains
 from thalweg.samplers.single_chain import init_chains, retarget_chains, step_chains
@@ -410,21 +411,18 @@ def _keep_piece(keys, kernel, energy, state, thin):
 
 def _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin) -> Chains:
     """The same run as `_run`'s, cut into pieces between which the bar moves."""
-    from rich.progress import Progress
-
     if not is_concrete(key):
         raise ValueError("expected no progress bar under jit or vmap, got progress=True; leave it out")
     _refuse_starts(_check_starts(kernel, energy, begin), kernel, energy, begin)
     key_init, key_burn, keys = _keys(key, draws)
     state = _state_piece(key_init, kernel, energy, begin)
     kept, totals = [], {}
-    with Progress(transient=True) as bar:
-        task = bar.add_task(f"{count_chains(state.x)} chains", total=burn_in + draws * thin)
+    with progress_bar(f"{count_chains(state.x)} chains", burn_in + draws * thin) as show:
         for block in range(-(-burn_in // _BLOCK)):
             steps = min(_BLOCK, burn_in - block * _BLOCK)
             piece = _burn_piece(key_burn, kernel, energy, state, steps, jnp.asarray(block))
             state = jax.block_until_ready(piece)
-            bar.advance(task, steps)
+            show(steps)
         # equal pieces share one compilation
         length = max(1, draws // 50)
         for start in range(0, draws, length):
@@ -433,6 +431,6 @@ def _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin) -> Chains
             state, x, more = now
             kept.append(x)
             totals = merge_totals(totals, more)
-            bar.advance(task, len(piece) * thin)
+            show(len(piece) * thin)
     joined = jax.tree.map(lambda *pieces: jnp.concatenate(pieces, axis=1), *kept)
     return Chains(joined, reduce_totals(totals, draws * thin), state)

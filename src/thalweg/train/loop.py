@@ -24,6 +24,7 @@ from thalweg.core import (
     typed_key,
     whole_number,
 )
+from thalweg.core.html import html_table
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import Batches, check_concrete, check_data
@@ -51,6 +52,14 @@ class Run(eqx.Module):
     history: dict[str, np.ndarray]
     evaluations: list[dict[str, float]]
     findings: tuple[Finding, ...] = eqx.field(static=True, default=())
+
+    def _repr_html_(self) -> str:
+        last = lambda values: f"{np.mean(values[-max(1, len(values) // 10) :]):.4g}"
+        rows = [("energy", type(self.energy).__name__), ("updates", self.step)]
+        rows += [(f"{name}, mean of the last tenth", last(values)) for name, values in self.history.items()]
+        evaluated = self.evaluations[-1] if self.evaluations else {}
+        rows += [(f"{name}, last evaluation", f"{value:.4g}") for name, value in evaluated.items() if name != "step"]
+        return html_table(rows, title="Run")
 
 
 def fit(

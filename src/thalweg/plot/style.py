@@ -4,9 +4,9 @@ import io
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import figure as matplotlib_figure
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 
 class Theme(NamedTuple):
@@ -27,6 +27,13 @@ DARK = Theme("#181c24", "#e7e9ee", "#9aa4b2", "#2c323d", "#56b4e9", "#2bc49a", "
 
 DPI = 144
 WIDTH = 9.0  # inches of a figure as wide as the page
+
+
+class Figure(matplotlib_figure.Figure):
+    """A matplotlib figure that shows itself in a notebook, with whichever backend and without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
 
 
 def canvas(width: float | int, height: float | int, theme: Theme = LIGHT) -> Figure:
@@ -66,6 +73,18 @@ def legend(axes: Axes, theme: Theme = LIGHT, **options: Any) -> None:
     axes.legend(fontsize=8.5, labelcolor=theme.ink, frameon=False, **options)
 
 
+def chain_colours(chains: int, theme: Theme = LIGHT) -> tuple[list[str], float]:
+    """One colour per chain while they can be told apart; beyond that one for all, fainter the more there are.
+
+    >>> len(set(chain_colours(4)[0])), len(set(chain_colours(5)[0]))
+    (4, 1)
+    """
+    several = [theme.data, theme.samples, theme.held_out, theme.extra]
+    if chains <= len(several):
+        return several[:chains], 1.0
+    return [theme.data] * chains, float(np.clip(4 / chains, 0.12, 0.7))
+
+
 def picture(axes: Axes, pixels: np.ndarray) -> None:
     """An image ``(height, width, 4)`` in [0, 1] with crisp pixels and neither ticks nor frame."""
     axes.imshow(pixels, interpolation="nearest")
@@ -76,7 +95,7 @@ def picture(axes: Axes, pixels: np.ndarray) -> None:
         spine.set_visible(False)
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: matplotlib_figure.Figure) -> bytes:
     """The figure as the bytes of a PNG file.
 
     >>> png(canvas(2, 1))[1:4]

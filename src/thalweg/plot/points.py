@@ -1,21 +1,11 @@
 """Drawing sets of points: images as a mosaic, the plane as a scatter, the line as a histogram."""
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 
-from thalweg.report.style import Theme, picture
+from thalweg.plot.style import Theme, picture
 
 _MOST_POINTS = 5000
-
-
-def as_rows(x: Any, name: str) -> np.ndarray:
-    """``x`` as an array with at least one row."""
-    array = np.asarray(x)
-    if array.ndim == 0 or len(array) == 0:
-        raise ValueError(f"{name}: expected at least one row, got an array of shape {array.shape}; give (n, ...)")
-    return array
 
 
 def is_image(event: tuple[int, ...]) -> bool:
@@ -100,17 +90,32 @@ def scatter(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour
         )  # fmt: skip
 
 
-def histogram(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, name: str, filled: bool) -> None:
+def histogram(
+    axes: Axes,
+    values: np.ndarray,
+    edges: np.ndarray,
+    colour: str,
+    name: str,
+    filled: bool,
+    tell_outside: bool = True,
+) -> None:
     """A density histogram, filled or as an outline; the areas are those of the values inside the edges."""
     inside = values[(values >= edges[0]) & (values <= edges[-1])]
-    name = name if len(inside) == len(values) else f"{name} ({len(values) - len(inside)} outside)"
+    name = name if len(inside) == len(values) or not tell_outside else f"{name} ({len(values) - len(inside)} outside)"
     counts, _ = np.histogram(inside, edges)
     heights = counts / (len(values) * np.diff(edges))
     axes.stairs(heights, edges, color=colour, alpha=0.45 if filled else 1.0, fill=filled, linewidth=1.6, label=name)
 
 
 def bins(*sets: np.ndarray, most: int = 60) -> np.ndarray:
-    """Common edges for histograms of several sets of numbers."""
+    """Common edges for histograms of several sets of numbers; whole ones have a bar each, where there is room.
+
+    >>> bins(np.array([0.0, 1.0, 1.0])).tolist()
+    [-0.5, 0.5, 1.5]
+    """
     low, high = frame(*(x.reshape(-1, 1) for x in sets))
+    if high[0] - low[0] < most and all(np.array_equal(x, np.round(x)) for x in sets):
+        # a bar for each whole number
+        return np.arange(np.ceil(low[0]), np.floor(high[0]) + 2) - 0.5
     fewest = min(x.size for x in sets)
     return np.linspace(low[0], high[0], int(np.clip(2 * fewest ** (1 / 2), 10, most)) + 1)

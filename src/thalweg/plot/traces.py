@@ -1,7 +1,8 @@
 """Pictures of chains that show whether they have mixed: trace, ranks, autocorrelation, running mean.
 
 Each takes a `Chains` or its draws ``(chains, draws, *event)`` and one ``coordinate``: a place in the flattened point,
-or its index in the event. The ``draw_`` functions put the same into a place of a larger figure, from the draws
+or its index in the event. A function of the points is drawn by giving its values ``(chains, draws)`` and its ``name``.
+The ``draw_`` functions put the same into a place of a larger figure, from the draws
 ``(chains, draws)`` of one coordinate and its name.
 """
 
@@ -13,91 +14,99 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from thalweg.report.points import spread
-from thalweg.report.style import LIGHT, WIDTH, Theme, canvas, legend, panel
-from thalweg.samplers.chains import Chains
+from thalweg.plot.draws import Coordinate, draws_of, name_of, place_of
+from thalweg.plot.points import spread
+from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, chain_colours, legend, panel
 from thalweg.samplers.diagnostics import summarise
 
-Coordinate = int | tuple[int, ...]
-
 _MOST_POINTS, _MOST_ROWS = 2000, 8  # along one line, more than a page has pixels; chains with a row of their own
-_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-def trace_plot(chains: Any, coordinate: Coordinate = 0, *, theme: Theme = LIGHT) -> Figure:
+def trace(chains: Any, coordinate: Coordinate = 0, *, name: str | None = None, theme: Theme = LIGHT) -> Figure:
     """The coordinate over the draws, one line per chain: mixed chains look alike, and have no trend.
 
     Args:
         chains: `Chains` or draws ``(chains, draws, *event)``; a chain that ran off is drawn as far as it is finite.
         coordinate: a place in the flattened point, or the index in its event.
+        name: what to call the coordinate; by default ``x₁``, ``x₂``, ….
         theme: the colours.
 
-    >>> trace_plot(np.random.default_rng(0).normal(size=(4, 100, 2)), 1).axes[0].get_ylabel()
+    >>> trace(np.random.default_rng(0).normal(size=(4, 100, 2)), 1).axes[0].get_ylabel()
     'x₂'
     """
     figure = canvas(WIDTH, 3.0, theme)
-    draw_trace(figure, (1, 1, 1), *coordinate_of(chains, coordinate, finite=False), theme)
+    draw_trace(figure, (1, 1, 1), *coordinate_of(chains, coordinate, name, finite=False), theme)
     return figure
 
 
-def rank_plot(chains: Any, coordinate: Coordinate = 0, *, theme: Theme = LIGHT) -> Figure:
+def rank(chains: Any, coordinate: Coordinate = 0, *, name: str | None = None, theme: Theme = LIGHT) -> Figure:
     """Where each chain's draws stand among all draws: histograms of the pooled ranks, which are even for mixed chains.
 
     The dashed line is the even share. Up to 8 chains have a row each; more are laid over each other. Equal draws, as
     in discrete spaces, are ranked in random order. Reference: Vehtari et al. (2021), Bayesian Analysis 16(2), §4.2.
-    The arguments are those of `trace_plot`.
+    The arguments are those of `trace`.
 
-    >>> rank_plot(np.random.default_rng(0).normal(size=(4, 100))).axes[0].get_xlabel()
+    >>> rank(np.random.default_rng(0).normal(size=(4, 100))).axes[0].get_xlabel()
     'rank among all draws'
     """
     figure = canvas(WIDTH, 3.4, theme)
-    draw_ranks(figure, (1, 1, 1), *coordinate_of(chains, coordinate), theme)
+    draw_ranks(figure, (1, 1, 1), *coordinate_of(chains, coordinate, name), theme)
     return figure
 
 
-def autocorrelation_plot(
-    chains: Any, coordinate: Coordinate = 0, *, lags: int | None = None, theme: Theme = LIGHT
+def autocorrelation(
+    chains: Any,
+    coordinate: Coordinate = 0,
+    *,
+    lags: int | None = None,
+    name: str | None = None,
+    theme: Theme = LIGHT,
 ) -> Figure:
     """The correlation of draws so many apart, averaged over the chains; shaded is what independent draws would show.
 
-    ``lags`` is how many to show, by default until well after the correlation is gone; the others as in `trace_plot`.
+    ``lags`` is how many to show, by default until well after the correlation is gone; the others as in `trace`.
 
-    >>> autocorrelation_plot(np.random.default_rng(0).normal(size=(4, 100))).axes[0].get_xlabel()
+    >>> autocorrelation(np.random.default_rng(0).normal(size=(4, 100))).axes[0].get_xlabel()
     'lag in draws'
     """
     figure = canvas(WIDTH, 3.0, theme)
-    draw_autocorrelation(figure, (1, 1, 1), *coordinate_of(chains, coordinate), theme, lags)
+    draw_autocorrelation(figure, (1, 1, 1), *coordinate_of(chains, coordinate, name), theme, lags)
     return figure
 
 
-def running_mean_plot(
-    chains: Any, coordinate: Coordinate = 0, *, true_mean: Any = None, theme: Theme = LIGHT
+def running_mean(
+    chains: Any,
+    coordinate: Coordinate = 0,
+    *,
+    true_mean: Any = None,
+    name: str | None = None,
+    theme: Theme = LIGHT,
 ) -> Figure:
     """The mean of the draws so far, chain by chain (faint) and over all (strong, ± 2 Monte Carlo standard errors).
 
-    ``true_mean``, of the coordinate or of the whole point, is drawn as a dashed line; the others as in `trace_plot`.
+    ``true_mean``, of the coordinate or of the whole point, is drawn as a dashed line; the others as in `trace`.
 
     >>> draws = np.random.default_rng(0).normal(size=(4, 100))
-    >>> running_mean_plot(draws, true_mean=0.0).axes[0].get_xlabel()
+    >>> running_mean(draws, true_mean=0.0).axes[0].get_xlabel()
     'draws per chain'
     """
     figure = canvas(WIDTH, 3.0, theme)
-    mean = _mean_of(true_mean, _draws(chains).shape[2:], coordinate)
-    draw_running_mean(figure, (1, 1, 1), *coordinate_of(chains, coordinate), theme, mean)
+    mean = _mean_of(true_mean, draws_of(chains).shape[2:], coordinate)
+    draw_running_mean(figure, (1, 1, 1), *coordinate_of(chains, coordinate, name), theme, mean)
     return figure
 
 
-def chain_plots(
+def mixing(
     chains: Any, coordinates: Sequence[Coordinate] | None = None, *, true_mean: Any = None, theme: Theme = LIGHT
 ) -> Figure:
     """Trace, ranks, autocorrelation and running mean of each of ``coordinates`` (by default the first two).
 
-    The other arguments are those of `running_mean_plot`.
+    The other arguments are those of `running_mean`.
 
-    >>> len(chain_plots(np.random.default_rng(0).normal(size=(4, 100, 3)), [0, 2]).axes)
+    >>> len(mixing(np.random.default_rng(0).normal(size=(4, 100, 3)), [0, 2]).axes)
     8
     """
-    event = _draws(chains).shape[2:]
+    event = draws_of(chains).shape[2:]
     chosen = range(min(2, math.prod(event))) if coordinates is None else coordinates
     if len(chosen) == 0:
         raise ValueError("coordinates: expected at least one, got none; give for example [0]")
@@ -118,7 +127,7 @@ def draw_trace(figure: Figure, place: Any, column: np.ndarray, name: str, theme:
     count = "one chain" if len(column) == 1 else f"{len(column)} chains"
     axes = panel(figure, place, theme, title=f"Trace of {name}, {note or count}", x="draw", y=name)
     shown = spread(np.arange(column.shape[1]), _MOST_POINTS)
-    colours, alpha = _colours(len(column), theme)
+    colours, alpha = chain_colours(len(column), theme)
     for chain, colour in zip(column, colours, strict=True):
         axes.plot(shown + 1, chain[shown], color=colour, alpha=0.8 * alpha, linewidth=0.6)
     axes.margins(x=0.01)
@@ -131,7 +140,7 @@ def draw_ranks(figure: Figure, place: Any, column: np.ndarray, name: str, theme:
     edges = np.linspace(0.5, chains * draws + 0.5, bins + 1)
     counts = np.stack([np.histogram(chain, edges)[0] for chain in pooled_ranks(column)])
     even = draws / bins
-    colours, alpha = _colours(chains, theme)
+    colours, alpha = chain_colours(chains, theme)
     y = "chain" if chains <= _MOST_ROWS else "draws in a bin"
     axes = panel(figure, place, theme, title=f"Ranks of {name}", x="rank among all draws", y=y)
     axes.set_xlim(edges[0], edges[-1])
@@ -160,7 +169,7 @@ def draw_autocorrelation(
     figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT, lags: int | None = None
 ) -> None:
     """The autocorrelation, and ``±1.96/√n`` for the n draws of all chains together."""
-    rho, band = autocorrelation(column), 1.96 / math.sqrt(column.size)
+    rho, band = autocorrelations(column), 1.96 / math.sqrt(column.size)
     gone = np.flatnonzero(np.abs(rho) < band)
     if lags is None:
         lags = max(20, 2 * int(gone[0]) if len(gone) else len(rho))
@@ -188,7 +197,7 @@ def draw_running_mean(
     error = _mcse(column) * np.sqrt(draws / number)
     shown = spread(np.arange(draws), _MOST_POINTS)
     axes = panel(figure, place, theme, title=f"Running mean of {name}", x="draws per chain", y=f"mean of {name}")
-    colours, alpha = _colours(chains, theme)
+    colours, alpha = chain_colours(chains, theme)
     if chains > 1:
         for chain, colour in zip(means, colours, strict=True):
             axes.plot(number[shown], chain[shown], color=colour, alpha=0.6 * alpha, linewidth=0.8)
@@ -220,12 +229,12 @@ def pooled_ranks(column: np.ndarray) -> np.ndarray:
     return ranks.reshape(column.shape)
 
 
-def autocorrelation(column: np.ndarray) -> np.ndarray:
+def autocorrelations(column: np.ndarray) -> np.ndarray:
     """``ρ_k`` for lags ``0 … draws - 1``, by FFT, the autocovariances averaged over the chains.
 
     Deviations are from the mean of all chains, so chains that sit in different places show a ρ that does not vanish.
 
-    >>> bool(autocorrelation(np.array([[1.0, -1.0] * 50]))[1] < -0.9)
+    >>> bool(autocorrelations(np.array([[1.0, -1.0] * 50]))[1] < -0.9)
     True
     """
     draws = column.shape[1]
@@ -238,47 +247,19 @@ def autocorrelation(column: np.ndarray) -> np.ndarray:
     return covariance / covariance[0]
 
 
-def coordinate_of(chains: Any, coordinate: Coordinate, finite: bool = True) -> tuple[np.ndarray, str]:
+def coordinate_of(
+    chains: Any, coordinate: Coordinate, name: str | None = None, finite: bool = True
+) -> tuple[np.ndarray, str]:
     """The draws ``(chains, draws)`` of one coordinate, and its name."""
-    draws = _draws(chains)
+    draws = draws_of(chains)
     event = draws.shape[2:]
-    place = _place(event, coordinate)
+    place = place_of(event, coordinate)
     column = draws.reshape(*draws.shape[:2], -1)[:, :, place].astype(float)
     if finite and not np.isfinite(column).all():
         raise ValueError(
-            f"expected finite draws of coordinate {coordinate}, got others; see trace_plot, take a smaller step size"
+            f"expected finite draws of coordinate {coordinate}, got others; see plot.trace, take a smaller step size"
         )
-    if math.prod(event) == 1:
-        return column, "x"
-    index = ",".join(str(int(i)) for i in np.unravel_index(place, event))
-    return column, f"x[{index}]" if len(event) > 1 else "x" + str(place + 1).translate(_SUBSCRIPTS)
-
-
-def _draws(chains: Any) -> np.ndarray:
-    draws = chains.draws if isinstance(chains, Chains) else chains
-    if isinstance(draws, (dict, tuple)):
-        raise ValueError(
-            f"expected draws in one array, got a {type(draws).__name__} of arrays; give one of them, such as "
-            "chains.draws['x']"
-        )
-    draws = np.asarray(draws)
-    if draws.ndim < 2 or draws.shape[0] < 1 or draws.shape[1] < 8:
-        raise ValueError(f"expected draws (chains, draws, *event), at least 8 draws, got {draws.shape}; sample more")
-    return draws
-
-
-def _place(event: tuple[int, ...], coordinate: Coordinate) -> int:
-    size = math.prod(event)
-    if isinstance(coordinate, tuple):
-        inside = len(coordinate) == len(event) and all(0 <= i < n for i, n in zip(coordinate, event, strict=True))
-        place = int(np.ravel_multi_index(coordinate, event)) if inside and event else 0
-    else:
-        inside, place = 0 <= coordinate < size, coordinate
-    if not inside:
-        raise ValueError(
-            f"expected a coordinate below {size}, or an index in the event {event}, got {coordinate}; count from 0"
-        )
-    return place
+    return column, name or name_of(event, place)
 
 
 def _mean_of(true_mean: Any, event: tuple[int, ...], coordinate: Coordinate) -> float | None:
@@ -287,7 +268,7 @@ def _mean_of(true_mean: Any, event: tuple[int, ...], coordinate: Coordinate) -> 
     mean = np.asarray(true_mean, float)
     if mean.ndim and mean.shape != event:
         raise ValueError(f"expected true_mean as a number or of the event's shape {event}, got {mean.shape}")
-    return float(np.broadcast_to(mean, event).reshape(-1)[_place(event, coordinate)])
+    return float(np.broadcast_to(mean, event).reshape(-1)[place_of(event, coordinate)])
 
 
 def _mcse(column: np.ndarray) -> float:
@@ -296,11 +277,3 @@ def _mcse(column: np.ndarray) -> float:
     # one chain is cut in two, as a single one cannot be compared with another
     several = column if len(column) > 1 else column[:, : column.shape[1] // 2 * 2].reshape(2, -1)
     return float(summarise(jnp.asarray(several)[..., None], {}).mcse[0])
-
-
-def _colours(chains: int, theme: Theme) -> tuple[list[str], float]:
-    """One colour per chain while they can be told apart; beyond that one for all, fainter the more there are."""
-    several = [theme.data, theme.samples, theme.held_out, theme.extra]
-    if chains <= len(several):
-        return several[:chains], 1.0
-    return [theme.data] * chains, float(np.clip(4 / chains, 0.12, 0.7))

@@ -1,0 +1,109 @@
+"""Samples as one looks at them: images in a grid, points in the plane, numbers in histograms."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from thalweg.plot.draws import name_of, points_of
+from thalweg.plot.points import bins, draw_mosaic, frame, histogram, is_image, scatter, spread
+from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, legend, panel
+
+_NOUNS = {"samples": "samples", "data": "real ones"}
+_COLUMNS = 24  # histograms on a page, at most
+
+
+def samples(
+    samples: Any,
+    data: Any = None,
+    *,
+    names: Sequence[str] | None = None,
+    most: int = 96,
+    limits: tuple[float, float] | None = None,
+    theme: Theme = LIGHT,
+) -> Figure:
+    """Samples, the data beside: images in a grid, points in the plane, otherwise a histogram for each column.
+
+    Args:
+        samples: ``(n, *event)``, or `Chains`, whose draws are taken together. Events (height, width), (height, width,
+            1) and (height, width, 3) are images. Of other events with more than two coordinates the first 24 are drawn.
+        data: real points of the same event, or None.
+        names: of the columns; by default ``x₁``, ``x₂``, ….
+        most: how many images to show.
+        limits: the values of images drawn as black and white; by default 0 and 1 where all lie between them, and -1
+            and 1 otherwise.
+        theme: the colours.
+
+    >>> len(samples(np.zeros((10, 8, 8, 1))).axes), len(samples(np.random.default_rng(0).normal(size=(50, 5))).axes)
+    (1, 5)
+    """
+    x, real = points_of(samples), None if data is None else points_of(data, "data")
+    if real is not None and real.shape[1:] != x.shape[1:]:
+        raise ValueError(
+            f"expected data of the samples' shape {x.shape[1:]}, got {real.shape[1:]}; compare like with like"
+        )
+    sets = {"samples": x} if real is None else {"samples": x, "data": real}
+    if is_image(x.shape[1:]):
+        return _images(sets, most, _shades(sets) if limits is None else limits, theme)
+    event = x.shape[1:]
+    flat = {name: points.reshape(len(points), -1) for name, points in sets.items()}
+    columns = flat["samples"].shape[1]
+    if names is not None and len(names) != columns:
+        raise ValueError(f"expected a name for each of {columns} columns, got {len(names)}; give as many")
+    called = [name_of(event, place) for place in range(columns)] if names is None else list(names)
+    return _plane(flat, called, theme) if columns == 2 else _histograms(flat, called, theme)
+
+
+def _shades(sets: dict[str, np.ndarray]) -> tuple[float, float]:
+    inside = all(points.min() >= 0 and points.max() <= 1 for points in sets.values())
+    return (0.0, 1.0) if inside else (-1.0, 1.0)
+
+
+def _images(sets: dict[str, np.ndarray], most: int, limits: tuple[float, float], theme: Theme) -> Figure:
+    columns = 16 // len(sets)
+    shown = {name: spread(images, most // len(sets)) for name, images in sets.items()}
+    columns = min(columns, max(len(images) for images in shown.values()))
+    lines = max(-(-len(images) // columns) for images in shown.values())
+    tall = next(iter(sets.values())).shape[1] / next(iter(sets.values())).shape[2]
+    figure = canvas(WIDTH, WIDTH / len(sets) / columns * lines * tall + 0.4, theme)
+    for number, (name, images) in enumerate(shown.items(), start=1):
+        title = f"{len(images)} of {len(sets[name])} {_NOUNS[name]}"
+        draw_mosaic(panel(figure, (1, len(sets), number), theme, title=title), images, columns, limits)
+    return figure
+
+
+def _histograms(sets: dict[str, np.ndarray], names: list[str], theme: Theme) -> Figure:
+    count = min(len(names), _COLUMNS)
+    across = min(count, 3)
+    lines = -(-count // across)
+    figure = canvas(WIDTH, 3.6 if count == 1 else 2.4 * lines + 0.3, theme)
+    for place in range(count):
+        title = " and ".join(sets).capitalize() if count == 1 else names[place]
+        axes = panel(figure, (lines, across, place + 1), theme, title=title, x=names[place], y="density")
+        columns = {name: x[:, place].astype(float) for name, x in sets.items()}
+        edges = bins(*columns.values(), most=60 if count == 1 else 30)
+        for name, x in columns.items():
+            label = f"{len(x)} {_NOUNS[name]}"
+            histogram(axes, x, edges, getattr(theme, name), label, filled=name == "samples", tell_outside=count == 1)
+        if count == 1:
+            legend(axes, theme)
+    if count > 1:
+        figure.legend(
+            *figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(sets), fontsize=8.5,
+            labelcolor=theme.ink, frameon=False,
+        )  # fmt: skip
+    if len(names) > count:
+        figure.supxlabel(f"the first {count} of {len(names)} columns", fontsize=8.5, color=theme.muted)
+    return figure
+
+
+def _plane(sets: dict[str, np.ndarray], names: list[str], theme: Theme) -> Figure:
+    low, high = frame(*sets.values())
+    tall = float(np.clip((high[1] - low[1]) / (high[0] - low[0]), 0.4, 1.2))
+    width = WIDTH / 2
+    figure = canvas(width * len(sets), width * tall + 0.5, theme)
+    for number, (name, x) in enumerate(sets.items(), start=1):
+        axes = panel(figure, (1, len(sets), number), theme, title=f"{len(x)} {_NOUNS[name]}", x=names[0], y=names[1])
+        scatter(axes, x, low, high, getattr(theme, name), theme)
+    return figure
