@@ -187,7 +187,7 @@ def reproduce(
     given = {"scale": scale, "data": images, "updates": updates, "rate": rate, "seeds": seeds}
     options = {option: value for option, value in given.items() if value is not None}
     numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True, **options)
-    for each in ("settings_table", "table"):
+    for each in ("settings_table", "table", "intervals_table"):
         if each in numbers:
             _table(numbers[each]["columns"], numbers[each]["rows"])
     for said in ("network", "verdict"):

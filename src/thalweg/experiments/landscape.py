@@ -37,7 +37,8 @@ def cd_landscape(
 
     Numbers, for every frame: the update, the mean energy of the data and of the chains' ends, and KL(data‖model) by
     quadrature, in nats, of both within the square [-6, 6]², since a network that was trained for a few updates need not
-    have a finite integral over the plane; and for the first update the mean change of the energy at the data and at the chains' ends.
+    have a finite integral over the plane; and for the first update the mean change of the energy at the data and at the
+    chains' ends.
 
     >>> figure, numbers, files = cd_landscape(jax.random.key(0), rows=300, updates=4, frames=3)
     >>> files[".gif"][:3], numbers["frames"][0]["update"]

@@ -29,7 +29,10 @@ from thalweg.experiments.thesis_runs import (
 )
 
 _MOMENTS = 10  # the chains are looked at so often, and compared halfway and at the end
-_FLAT, _STEEP = 0.25, 0.5  # of the usual gap between noise and data: below the one an energy is flat, above the other not
+_FLAT, _STEEP = (
+    0.25,
+    0.5,
+)  # of the usual gap between noise and data: below the one an energy is flat, above the other not
 _STEADY = 0.1  # of the spread of energies
 
 
@@ -158,7 +161,11 @@ def judge_shares(rows: Sequence[Mapping[str, Any]]) -> str:
     full = by_share[1.0]
     if full["classes_covered"] is None:
         name, spread = "times the data's deviation", [row["deviation"] for row in between]
-        found, collapsed, whole = full["deviation"], full["deviation"] < 0.5 * min(spread), full["deviation"] >= min(spread)
+        found, collapsed, whole = (
+            full["deviation"],
+            full["deviation"] < 0.5 * min(spread),
+            full["deviation"] >= min(spread),
+        )
     else:
         name, spread = "classes", [row["classes_covered"] for row in between]
         found = full["classes_covered"]
@@ -177,21 +184,29 @@ def _word(agrees: bool, disagrees: bool) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    columns = ["R", "energy: noise - data", "samples - data", "spread of data", "of samples", "drift", "steady"]
-    columns += ["outside", "stuck", "deviation", "classes", "sure to"]
+    columns = [
+        "R",
+        "noise - data",
+        "samples - data",
+        "spread: data",
+        "samples",
+        "drift",
+        "outside",
+        "stuck",
+        "deviation",
+    ]
 
     def cells(row: Mapping[str, Any]) -> list[str]:
-        covered, top = row["classes_covered"], row["mean_top_probability"]
         names = ("energy_noise_above_data", "energy_samples_above_data", "energy_spread_data", "energy_spread_samples")
+        covered = row["classes_covered"]
         return [
             f"{row['rejuvenation']:.0%}",
-            *(f"{row[name]:.3f}" for name in (*names, "energy_drift")),
-            "yes" if row["steady"] else "no",
+            *(f"{row[name]:.2f}" for name in names),
+            f"{row['energy_drift']:.2f}" + ("" if row["steady"] else " (not steady)"),
             f"{row['outside']:.0%}",
             f"{row['stuck']:.0%}",
             f"{row['deviation']:.2f}",
             "no labels" if covered is None else f"{covered} of {row['classes']}",
-            "no labels" if top is None else f"{top:.2f}",
         ]
 
-    return {"columns": columns, "rows": [cells(row) for row in rows]}
+    return {"columns": [*columns, "classes"], "rows": [cells(row) for row in rows]}

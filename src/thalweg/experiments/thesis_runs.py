@@ -75,7 +75,9 @@ def settings_of(
         if value is not None and value < 1:
             raise ValueError(f"expected {name} >= 1, got {value}; leave it out for those of the scale")
     if rate is not None and not 0 < rate < np.inf:
-        raise ValueError(f"expected a rate above 0, got {rate}; leave it out for that of the scale, 1e-4 is the thesis's")
+        raise ValueError(
+            f"expected a rate above 0, got {rate}; leave it out for that of the scale, 1e-4 is the thesis's"
+        )
     given = {"updates": updates, "rate": rate, "seeds": seeds}
     settings = settings._replace(**{name: value for name, value in given.items() if value is not None})
     return settings, load(settings.data)

@@ -34,6 +34,7 @@ PUBLISHED = {
     50: {"inception_score": 2.61, "frechet_distance": 310.54},
 }
 SCORES = ("inception_score", "frechet_distance")
+METRICS = ("effective_share", "separation", "gap", "gap_turns", "v")
 
 
 def table_5_2(
@@ -85,14 +86,20 @@ def table_5_2(
         "scale": scale,
         "settings": settings._asdict(),
         "settings_table": compare_settings(
-            settings, rejuvenation=("25 %", "25 %"), seeds=(settings.seeds, "not given"), samples=(settings.samples, "not given")
+            settings,
+            rejuvenation=("25 %", "25 %"),
+            seeds=(settings.seeds, "not given"),
+            samples=(settings.samples, "not given"),
         ),
         "network": network.name,
         "rows": rows,
         "verdict": judge_scores(rows),
         "table": _table(rows),
+        "intervals_table": _table_of_intervals(rows),
     }
-    return grids_of({f"interval {interval}": found[0].arrays["samples"] for interval, found in results.items()}), numbers
+    return grids_of(
+        {f"interval {interval}": found[0].arrays["samples"] for interval, found in results.items()}
+    ), numbers
 
 
 def interval_metrics(history: Mapping[str, np.ndarray], interval: int) -> dict[str, float]:
@@ -135,7 +142,7 @@ def average_scores(interval: int, scores: Sequence[Mapping[str, Any]]) -> dict[s
         row[name] = float(values.mean())
         row[f"{name}_error"] = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
         row[f"{name}_published"] = PUBLISHED[interval][name] if interval in PUBLISHED else None
-    for name in ("effective_share", "separation", "gap", "gap_turns", "v"):
+    for name in METRICS:
         found = [score[name] for score in scores if score.get(name) is not None]
         row[name] = float(np.mean(found)) if found else None
     return row
@@ -173,11 +180,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         error = row[f"{name}_error"]
         return f"{row[name]:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
-    def number(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2g}"
-
-    columns = ["interval", "IS", "Fréchet distance", "thesis: IS (CIFAR-10)", "thesis: FID (CIFAR-10)"]
-    columns += ["effective share", "separation", "gap", "its turns", "v"]
+    columns = ["interval", "IS", "Fréchet distance", "thesis: IS (CIFAR-10)", "FID (CIFAR-10)"]
     made = [
         [
             str(row["interval"]),
@@ -185,8 +188,16 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             with_error(row, "frechet_distance"),
             str(row["inception_score_published"]),
             str(row["frechet_distance_published"]),
-            *(number(row[name]) for name in ("effective_share", "separation", "gap", "gap_turns", "v")),
         ]
         for row in rows
     ]
     return {"columns": columns, "rows": made}
+
+
+def _table_of_intervals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    columns = ["interval", "effective share", "separation", "gap", "its turns", "v"]
+    number = lambda value: "-" if value is None else f"{value:.2g}"
+    return {
+        "columns": columns,
+        "rows": [[str(row["interval"]), *(number(row[name]) for name in METRICS)] for row in rows],
+    }
