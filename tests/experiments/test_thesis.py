@@ -208,7 +208,7 @@ class Brightness:
 
 @pytest.mark.slow
 def test_a_table_that_was_stopped_goes_on_and_has_the_same_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(thesis_scores, "_network", lambda settings: Brightness())
+    monkeypatch.setattr(thesis_scores, "network_for", lambda settings: Brightness())
     made, stop_at = [], []
 
     def fit(*args, run_dir, resume, **options):

@@ -151,6 +151,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         "thesis, Table 5.2 and Figures 5.3-5.5",
         "thalweg.experiments.thesis_scores:table_5_2",
     ),
+    "thesis-intervals": Experiment(
+        "thesis-intervals",
+        "why longer intervals of AdaNCE are worse: one trained model trained on, over the rate and the interval",
+        "beyond the thesis: its Table 5.2",
+        "thalweg.experiments.thesis_intervals:interval_rates",
+    ),
     "thesis-figure-3-1": Experiment(
         "thesis-figure-3-1",
         "long-run samples over the rejuvenation of the buffer: energies and classes",

@@ -49,12 +49,8 @@ def result_of(
     """
     if runs is None:
         return compute(None)
-    text = json.dumps(settings, sort_keys=True)
-    folder = runs / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    kept, result = folder / "settings.json", folder / "result.json"
-    if kept.exists() and json.loads(kept.read_text()) != json.loads(text):
-        raise ValueError(f"{kept}: expected the settings of this training, got others; delete the folder")
-    write_json(kept, json.loads(text))
+    folder = folder_of(runs, name, settings)
+    result = folder / "result.json"
     if not result.exists():
         numbers, arrays = compute(folder)
         for each, array in arrays.items():
@@ -63,6 +59,23 @@ def result_of(
         write_json(result, {"numbers": numbers, "arrays": sorted(arrays)})
     found = json.loads(result.read_text())
     return Result(found["numbers"], {each: np.load(folder / f"{each}.npy") for each in found["arrays"]})
+
+
+def folder_of(runs: Path, name: str, settings: Mapping[str, Any]) -> Path:
+    """The folder of a training with these settings, which are written there as ``settings.json``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     folder_of(Path(runs), "seed-0", {"rate": 0.1}).name
+    'seed-0-d1723cd5'
+    """
+    text = json.dumps(settings, sort_keys=True)
+    folder = runs / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    kept = folder / "settings.json"
+    if kept.exists() and json.loads(kept.read_text()) != json.loads(text):
+        raise ValueError(f"{kept}: expected the settings of this training, got others; delete the folder")
+    write_json(kept, json.loads(text))
+    return folder
 
 
 def fit_in(folder: Path | None, *args: Any, **options: Any) -> Run:

@@ -122,17 +122,20 @@ def train(
     interval: int = 1,
     rejuvenation: float = 0.25,
     spectral_norm: bool = True,
+    energy: Any = None,
     folder: Path | None = None,
     progress: bool = False,
 ) -> Run:
-    """A network by AdaNCE on a replay buffer, with the thesis's chains and optimiser, in a run folder if one is given.
+    """A network by AdaNCE on a replay buffer, with the thesis's chains and optimiser, in a run folder if one is given;
+    a new network, or ``energy`` trained on.
 
     >>> settings, data = settings_of("smoke")
     >>> train(jax.random.key(0), data.x_train, settings).history["gradient_norm"].shape
     (4,)
     """
     key_network, key_fit = jax.random.split(key)
-    energy = ConvNet(settings.preset, settings.width, spectral_norm, key=key_network)
+    if energy is None:
+        energy = ConvNet(settings.preset, settings.width, spectral_norm, key=key_network)
     start = ReplayBuffer(settings.buffer, rejuvenation, NOISE)
     objective = AdaNCE(interval, kernel(), steps=settings.steps, start=start)
     options = {"steps": settings.updates, "batch_size": settings.batch, "progress": progress}

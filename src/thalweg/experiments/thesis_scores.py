@@ -57,7 +57,7 @@ def table_5_2(
     >>> figure, numbers = table_5_2(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
     settings, dataset = settings_of(scale, data, updates, rate, seeds)
-    network = _network(settings)
+    network = network_for(settings)
     real = dataset.x_test if dataset.x_test is not None else dataset.x_train
     results: dict[int, list[Result]] = {interval: [] for interval in settings.intervals}
     # seed by seed, so that a table that is stopped has whole columns
@@ -168,7 +168,7 @@ def judge_scores(rows: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(said)
 
 
-def _network(settings: Scale) -> DigitNetwork | InceptionNetwork:
+def network_for(settings: Scale) -> DigitNetwork | InceptionNetwork:
     """Digits are judged by a classifier of digits, always the same one; other images by Inception."""
     if settings.data in ("digits", "mnist"):
         return digit_network(settings.data, key=jax.random.key(0), progress=True)
