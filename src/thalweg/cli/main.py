@@ -154,18 +154,20 @@ def reproduce(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where figure and numbers go.")] = Path("reproduced"),
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other random numbers.")] = 0,
     scale: Annotated[
-        str | None, typer.Option(metavar="SCALE", help="Of a thesis experiment: smoke, small (the default) or thesis.")
+        str | None,
+        typer.Option(metavar="SCALE", help="Of a thesis experiment (Xu 2022): smoke, small (the default) or thesis."),
     ] = None,
     images: Annotated[
-        str | None, typer.Option("--data", metavar="SET", help="Of a thesis experiment on images: another data set.")
+        str | None, typer.Option("--data", metavar="SET", help="Of one of these on images: another data set.")
     ] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Training updates, where the experiment trains.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Of a thesis experiment on images: another learning rate.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Of one of these on images: another learning rate.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Of thesis-table-5-2: trainings for every interval.")] = None,
 ) -> None:
     """Run an experiment of the source documents again: NAME.png and NAME.json are its figure and its numbers.
 
     A table of many trainings keeps each in NAME/runs and, given the same command again, goes on where it was stopped.
+    The thesis is Nathaniel Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models.
 
     \b
     Examples:

@@ -18,7 +18,8 @@ from thalweg.spaces import Real
 Function = str | Callable[[Array], Array]
 
 # name: image (height, width, channels), convolutions (kernel, stride, padding, channels), hidden dense layers.
-# A, B and C are the thesis's and reach 1×1×1024 before the flatten.
+# A, B and C are those of Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models (a thesis of
+# Tsinghua University), Table 5.1, and reach 1×1×1024 before the flatten.
 _FIRST = ((3, 1, 1, 64), (4, 2, 1, 128), (4, 2, 1, 256))
 _LAST = (4, 1, 0, 1024)
 PRESETS = {

@@ -108,7 +108,7 @@ def _figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for rate, colour in zip(RATES, _COLOURS, strict=True):
         own = [row for row in rows if row["rate"] == rate]
         swings = [row for row in own if row["interval"] > 1 and row["separation"] is not None]
-        style = {"color": colour, "label": f"rate {rate:g}"}
+        style: dict[str, Any] = {"color": colour, "label": f"rate {rate:g}"}
         left.plot([row["interval"] for row in swings], [row["separation"] for row in swings], "o-", **style)
         right.plot([row["interval"] for row in own], [row["inception_score"] for row in own], "o-", **style)
     intervals = sorted({row["interval"] for row in rows})
