@@ -1,4 +1,7 @@
-"""The thesis's model A against PyTorch, and a training step against the gradients it is made of."""
+"""Model A of Xu (2022) against PyTorch, and a training step against the gradients it is made of.
+
+Nathaniel Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models, Tsinghua University.
+"""
 
 import statistics
 import time
@@ -19,7 +22,7 @@ from measure import Contestant, PeerMissing, Row, Settings, Worker, local, race,
 MODES = ("eager", "compiled")
 LAYOUTS = ("default", "channels last")
 BATCH = 128
-# the thesis's chain: a gradient coefficient of 1 and noise of 0.005
+# the chain of Xu (2022): a gradient coefficient of 1 and noise of 0.005
 STEP_SIZE, NOISE = 2.0, 0.005
 
 
@@ -126,7 +129,7 @@ def adaptive(settings: Settings) -> Iterator[Row]:
 
 
 def _chain(steps: int) -> dict[str, Any]:
-    """The thesis's chains: its kernel, so many steps, its replay buffer."""
+    """The chains of Xu (2022): the kernel, ``steps`` steps, the replay buffer."""
     noise = tw.samplers.uniform_noise(-1.0, 1.0)
     return {
         "kernel": tw.samplers.Langevin(STEP_SIZE, noise_scale=NOISE),

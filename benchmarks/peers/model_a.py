@@ -1,4 +1,5 @@
-"""Langevin on the thesis's model A in PyTorch, eager and compiled, in either memory layout.
+"""Langevin on model A of Xu (2022, Self-Adapting Noise-Contrastive Estimation for Energy-Based Models, Tsinghua
+University) in PyTorch, eager and compiled, in either memory layout.
 
 The weights are divided by their spectral norms once, before the chain: in a chain they do not change, and the
 gradient is taken in x alone. Thalweg's side may do no less in its measured time.

@@ -45,7 +45,8 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("preset", COUNTS)
-def test_presets_are_the_thesis_models(preset):
+def test_presets_are_the_published_models(preset):
+    # A, B and C: Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models, Table 5.1
     model = abstract(preset)
     assert parameters(model) == COUNTS[preset]
     assert model.space.shape == IMAGES[preset][0]

@@ -160,14 +160,20 @@ def reproduce(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where figure and numbers go.")] = Path("reproduced"),
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other random numbers.")] = 0,
     scale: Annotated[
-        str | None, typer.Option(metavar="SCALE", help="Of a thesis experiment: smoke, small (the default) or thesis.")
+        str | None,
+        typer.Option(metavar="SCALE", help="Of a thesis experiment (Xu 2022): smoke, small (the default) or thesis."),
     ] = None,
     images: Annotated[
-        str | None, typer.Option("--data", metavar="SET", help="Of a thesis experiment on images: another data set.")
+        str | None, typer.Option("--data", metavar="SET", help="Of one of these on images: another data set.")
     ] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Training updates, where the experiment trains.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Of one of these on images: another learning rate.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Of thesis-table-5-2: trainings for every interval.")] = None,
 ) -> None:
     """Run an experiment of the source documents again: NAME.png and NAME.json are its figure and its numbers.
+
+    A table of many trainings keeps each in NAME/runs and, given the same command again, goes on where it was stopped.
+    The thesis is Nathaniel Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models.
 
     \b
     Examples:
@@ -186,11 +192,12 @@ def reproduce(
         raise ValueError(f"{name}: expected an experiment ({known}), got none; {did_you_mean(name, EXPERIMENTS)}")
     with working("starting"):
         import jax
-    given = {"scale": scale, "data": images, "updates": updates}
+    given = {"scale": scale, "data": images, "updates": updates, "rate": rate, "seeds": seeds}
     options = {option: value for option, value in given.items() if value is not None}
     numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True, **options)
-    if "table" in numbers:
-        print_table(numbers["table"]["columns"], numbers["table"]["rows"])
+    for each in ("settings_table", "table", "intervals_table"):
+        if each in numbers:
+            print_table(numbers[each]["columns"], numbers[each]["rows"])
     for said in ("network", "verdict"):
         if said in numbers:
             typer.echo(f"{said}: {numbers[said]}")

@@ -2,7 +2,8 @@
 
 An experiment is a function ``(key, progress) -> (figure, numbers)`` in a file of this folder, and a row in
 `EXPERIMENTS`; one that leaves more, such as an animation, returns a third: endings of file names to bytes. What else it
-takes are options with defaults. The table names functions instead of importing them, so that listing it costs nothing.
+takes are options with defaults; one that trains often takes ``runs``, the folder of its trainings, each kept there and
+not repeated (see `run_folders`). The table names functions instead of importing them, so that listing it costs nothing.
 """
 
 import importlib
@@ -27,7 +28,8 @@ class Experiment(NamedTuple):
     def run(self, key: "PRNGKeyArray", folder: str | Path, progress: bool = False, **options: Any) -> dict[str, Any]:
         """Do it: leaves ``<folder>/<name>.png`` and ``<folder>/<name>.json`` and returns the numbers.
 
-        ``options`` are those of its function; one that it does not take is refused.
+        ``options`` are those of its function; one that it does not take is refused. An experiment of many trainings
+        keeps them in ``<folder>/<name>/runs`` and goes on where it was stopped.
 
         >>> import jax, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -37,13 +39,16 @@ class Experiment(NamedTuple):
         """
         module, _, name = self.function.partition(":")
         function: Callable[..., tuple[Any, ...]] = getattr(importlib.import_module(module), name)
-        taken = [each for each in inspect.signature(function).parameters if each not in ("key", "progress")]
+        parameters = inspect.signature(function).parameters
+        taken = [each for each in parameters if each not in ("key", "progress", "runs")]
         unknown = [each for each in options if each not in taken]
         if unknown:
             raise ValueError(
                 f"{self.name}: expected options among {', '.join(taken) or 'none at all'}, got {', '.join(unknown)}; "
                 "leave the others out"
             )
+        if "runs" in parameters:
+            options["runs"] = Path(folder) / self.name / "runs"
         figure, numbers, *files = function(key, progress, **options)
         save(folder, self.name, figure, numbers, *files)
         return numbers
@@ -143,61 +148,67 @@ EXPERIMENTS: dict[str, Experiment] = {
     "thesis-table-5-2": Experiment(
         "thesis-table-5-2",
         "inception score and Fréchet distance over the interval of AdaNCE, three seeds, with sample grids",
-        "thesis, Table 5.2 and Figures 5.3-5.5",
-        "thalweg.experiments.thesis:table_5_2",
+        "thesis (Xu 2022), Table 5.2 and Figures 5.3-5.5",
+        "thalweg.experiments.thesis_scores:table_5_2",
+    ),
+    "thesis-intervals": Experiment(
+        "thesis-intervals",
+        "why longer intervals of AdaNCE are worse: one trained model trained on, over the rate and the interval",
+        "beyond the thesis (Xu 2022): its Table 5.2",
+        "thalweg.experiments.thesis_intervals:interval_rates",
     ),
     "thesis-figure-3-1": Experiment(
         "thesis-figure-3-1",
         "long-run samples over the rejuvenation of the buffer: energies and classes",
-        "thesis, Figure 3.1",
-        "thalweg.experiments.thesis:figure_3_1",
+        "thesis (Xu 2022), Figure 3.1",
+        "thalweg.experiments.thesis_rejuvenation:figure_3_1",
     ),
     "thesis-figure-3-2": Experiment(
         "thesis-figure-3-2",
         "the gradient along the chains over training, without spectral normalisation",
-        "thesis, Figure 3.2",
-        "thalweg.experiments.thesis:figure_3_2",
+        "thesis (Xu 2022), Figure 3.2",
+        "thalweg.experiments.thesis_signal:figure_3_2",
     ),
     "thesis-figure-3-3": Experiment(
         "thesis-figure-3-3",
         "the gradient along the chains over training, with spectral normalisation",
-        "thesis, Figure 3.3",
-        "thalweg.experiments.thesis:figure_3_3",
+        "thesis (Xu 2022), Figure 3.3",
+        "thalweg.experiments.thesis_signal:figure_3_3",
     ),
     "mutual-information": Experiment(
         "mutual-information",
         "5 to 80 nats of information as a density ratio: one contrast fails, a telescope of frozen models does not",
-        "thesis, outlook; after Rhodes, Xu and Gutmann (2020)",
+        "thesis (Xu 2022), outlook; after Rhodes, Xu and Gutmann (2020)",
         "thalweg.experiments.information:mutual_information",
     ),
     "thesis-table-3-1": Experiment(
         "thesis-table-3-1",
         "conditional, adversarial, flow and self-adapting NCE on one task, over its dimension",
-        "thesis, Table 3.1",
+        "thesis (Xu 2022), Table 3.1",
         "thalweg.experiments.thesis_methods:table_3_1",
     ),
     "adaptive-reuse": Experiment(
         "adaptive-reuse",
         "AdaNCE with fresh negatives and with shared ones, over the interval: KL against seconds",
-        "beyond the thesis",
+        "beyond the thesis (Xu 2022)",
         "thalweg.experiments.adaptive:adaptive_reuse",
     ),
     "adaptive-control": Experiment(
         "adaptive-control",
         "how much of the noise of AdaNCE's gradient control variates take, over the updates since the freezing",
-        "beyond the thesis: its outlook",
+        "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.control:adaptive_control",
     ),
     "adaptive-chains": Experiment(
         "adaptive-chains",
         "AdaNCE by short-run, noise-free, momentum and convergent chains: the bias they leave",
-        "beyond the thesis: its outlook",
+        "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.adaptive:adaptive_chains",
     ),
     "adaptive-psi": Experiment(
         "adaptive-psi",
         "AdaBregman over the convex function and the interval",
-        "beyond the thesis: its outlook",
+        "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.adaptive:adaptive_psi",
     ),
 }

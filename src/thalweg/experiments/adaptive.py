@@ -1,8 +1,12 @@
-"""Where the thesis's last chapter points: AdaNCE with shared negatives, other chains, every ψ, and control variates."""
+"""Where the thesis's last chapter points: AdaNCE with shared negatives, other chains, every ψ, and control variates.
+
+Nathaniel Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models, Tsinghua University.
+"""
 
 import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +19,7 @@ from matplotlib.figure import Figure
 from thalweg.core import Energy, HasSampler, Objective, compiled
 from thalweg.experiments.fields import square
 from thalweg.experiments.learning import Confined, targets
+from thalweg.experiments.run_folders import Result, fit_in, result_of
 from thalweg.objectives import (
     AdaBregman,
     AdaNCE,
@@ -34,7 +39,7 @@ from thalweg.samplers import (
     from_noise,
     persistent,
 )
-from thalweg.train import DivergedError, Run, every, fit
+from thalweg.train import DivergedError, Run, every
 
 INTERVALS = (1, 2, 5, 10)
 _ROWS, _BATCH, _RATE, _LOOKS = 20_000, 250, 3e-3, 20
@@ -48,7 +53,12 @@ Variants = dict[str, Callable[[int], Objective]]  # a name, and the objective fo
 
 
 def adaptive_reuse(
-    key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    updates: int | None = None,
+    runs: Path | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
     """AdaNCE over its interval 𝒦, with negatives drawn anew for every update and with those of the freezing shared:
     KL against seconds of training, on two densities of the plane.
@@ -61,12 +71,17 @@ def adaptive_reuse(
         "fresh": lambda interval: AdaNCE(interval, **_CONVERGENT),
         "shared": lambda interval: AdaNCE(interval, **_CONVERGENT, reuse=True),
     }
-    figure, numbers = _compared(key, progress, scale, updates, variants)
+    figure, numbers = _compared(key, progress, scale, updates, variants, runs)
     return figure, numbers | {"verdict": _fastest(numbers["rows"])}
 
 
 def adaptive_psi(
-    key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    updates: int | None = None,
+    runs: Path | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
     """AdaBregman over the convex function ψ and the interval 𝒦, on the same densities with the same chains.
 
@@ -85,11 +100,16 @@ def adaptive_psi(
     variants: Variants = {
         name: lambda interval, psi=psi: AdaBregman(psi, interval, **_CONVERGENT) for name, psi in functions.items()
     }
-    return _compared(key, progress, scale, updates, variants)
+    return _compared(key, progress, scale, updates, variants, runs)
 
 
 def adaptive_chains(
-    key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    updates: int | None = None,
+    runs: Path | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
     """AdaNCE by chains of many kinds: short-run Langevin with and without noise, with momentum and without, each from
     noise, against convergent ones (MALA and HMC from where they were left). KL is the bias they leave in the density.
@@ -110,7 +130,7 @@ def adaptive_chains(
     variants: Variants = {
         name: lambda interval, kind=kind: AdaNCE(interval, kind[0], kind[1], kind[2]) for name, kind in kinds.items()
     }
-    return _compared(key, progress, scale, updates, variants)
+    return _compared(key, progress, scale, updates, variants, runs)
 
 
 def updates_of(scale: str, updates: int | None) -> int:
@@ -131,7 +151,7 @@ def optimizer_of(updates: int) -> optax.GradientTransformation:
 
 
 def _compared(
-    key: PRNGKeyArray, progress: bool, scale: str, updates: int | None, variants: Variants
+    key: PRNGKeyArray, progress: bool, scale: str, updates: int | None, variants: Variants, runs: Path | None
 ) -> tuple[Figure, dict[str, Any]]:
     """Every variant at every interval on every target: the KL along the way, the seconds, a figure and a table."""
     steps, known = updates_of(scale, updates), targets()
@@ -143,8 +163,11 @@ def _compared(
             for interval in INTERVALS:
                 # the same for all, so that what differs is the setting
                 key_run = jax.random.clone(key_fit)
-                row = _followed(key_run, known[target], data, make(interval), steps, progress)
-                rows.append({"target": target, "variant": name, "interval": interval, **row})
+                own = {"target": target, "variant": name, "interval": interval}
+                compute = functools.partial(_follow, key_run, known[target], data, make(interval), steps, progress)
+                settings = own | _describe(key, steps)
+                title = f"{target}-{name}-interval-{interval}".replace(" ", "-").replace("/", "-").replace(",", "")
+                rows.append(own | result_of(runs, title, settings, compute).numbers)
     columns = ["target", "", "interval", "KL, nats", "ms an update", "seconds to 0.05 nats"]
     table = [
         [
@@ -152,7 +175,7 @@ def _compared(
             row["variant"],
             str(row["interval"]),
             "diverged" if row["kl"] is None else f"{row['kl']:.4f}",
-            f"{row['milliseconds']:.2f}",
+            "-" if row["milliseconds"] is None else f"{row['milliseconds']:.2f}",
             "-" if row["seconds_to_limit"] is None else f"{row['seconds_to_limit']:.1f}",
         ]
         for row in rows
@@ -161,38 +184,55 @@ def _compared(
     return _figure(rows, list(variants)), numbers
 
 
-def _followed(
-    key: PRNGKeyArray, density: HasSampler, data: Array, objective: Objective, updates: int, progress: bool
-) -> dict[str, Any]:
+def _describe(key: PRNGKeyArray, updates: int) -> dict[str, Any]:
+    from thalweg import __version__
+
+    words = np.asarray(jax.random.key_data(key)).tolist()
+    return {"rows": _ROWS, "batch": _BATCH, "rate": _RATE, "updates": updates, "key": words, "thalweg": __version__}
+
+
+def _follow(
+    key: PRNGKeyArray,
+    density: HasSampler,
+    data: Array,
+    objective: Objective,
+    updates: int,
+    progress: bool,
+    folder: Path | None,
+) -> Result:
     """A model trained, its KL looked at on the way; the looks and the compilation are not counted as training."""
-    looks, spent, clock = [], [], [time.perf_counter()]
+    clock = [time.perf_counter()]
     span = max(1, updates // _LOOKS)
 
     def look(run: Run) -> dict[str, float]:
-        spent.append((time.perf_counter() - clock[0]) / span)
-        looks.append(float(_divergence(density, run.energy)))
+        spent = (time.perf_counter() - clock[0]) / span
+        kl = float(_divergence(density, run.energy))
         clock[0] = time.perf_counter()
-        return {}
+        return {"kl": kl, "seconds": spent}
 
     key_model, key_fit = jax.random.split(key)
     model = Confined(data, 64, key=key_model)
     options = {"optimizer": optimizer_of(updates), "batch_size": _BATCH, "ema": 0.99, "progress": progress}
-    diverged = False
     try:
-        fit(model, data, objective, steps=updates, key=key_fit, callbacks=[every(span, look)], **options)
+        run = fit_in(
+            folder, model, data, objective, steps=updates, key=key_fit, callbacks=[every(span, look)], **options
+        )
     except DivergedError:  # some ψ overflow where the ratios are large, which belongs in the table
-        diverged = True
+        nothing = {"kl": None, "milliseconds": None, "seconds_to_limit": None, "seconds": [], "kl_on_the_way": []}
+        return Result(nothing, {})
+    looks, spent = ([row[name] for row in run.evaluations] for name in ("kl", "seconds"))
     # the first stretch was compiled in
     each = float(np.median(spent[1:])) if len(spent) > 1 else 0.0
     seconds = [each * span * (number + 1) for number in range(len(looks))]
     reached = [at for at, kl in zip(seconds, looks, strict=True) if kl <= 0.05]
-    return {
-        "kl": None if diverged or not np.isfinite(looks[-1]) else looks[-1],
+    numbers = {
+        "kl": looks[-1] if np.isfinite(looks[-1]) else None,
         "milliseconds": 1000 * each,
-        "seconds_to_limit": reached[0] if reached and not diverged else None,
+        "seconds_to_limit": reached[0] if reached else None,
         "seconds": seconds,
         "kl_on_the_way": [kl if np.isfinite(kl) else None for kl in looks],
     }
+    return Result(numbers, {})
 
 
 @compiled
