@@ -13,10 +13,10 @@ import jax
 import numpy as np
 import pytest
 
-from thalweg.runs import commands
-from thalweg.runs.drawing import frames
+from thalweg.runs import sampling
 from thalweg.runs.files import new_folder
 from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.drawing import frames
 
 COMMAND = "from thalweg.cli.main import run; run()"
 
@@ -44,7 +44,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def no_report(monkeypatch):
     """Drawing a page takes longer than all else here."""
-    monkeypatch.setattr(commands, "write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr(sampling, "write_report", lambda folder: folder / "report.html")
 
 
 def test_a_run_leaves_its_whole_folder(trained):
