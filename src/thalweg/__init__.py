@@ -8,10 +8,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg import core, data, energies, evaluate, exact, noise, objectives, plot, samplers, spaces, train
+    from thalweg import core, data, energies, evaluate, exact, noise, objectives, plot, runs, samplers, spaces, train
     from thalweg.core import as_conditional, as_energy, as_score, from_density, given, score, space_of
     from thalweg.energies import clamp, tempered
     from thalweg.evaluate import check_objective, check_sampler
+    from thalweg.runs import load_run, report
     from thalweg.samplers import Chains, sample
     from thalweg.spaces import (
         Binary,
@@ -45,6 +46,7 @@ _MODULES = (
     "noise",
     "objectives",
     "plot",
+    "runs",
     "samplers",
     "spaces",
     "train",
@@ -53,6 +55,7 @@ _HOMES = {
     "thalweg.core": ("as_conditional", "as_energy", "as_score", "from_density", "given", "score", "space_of"),
     "thalweg.energies": ("clamp", "tempered"),
     "thalweg.evaluate": ("check_objective", "check_sampler"),
+    "thalweg.runs": ("load_run", "report"),
     "thalweg.samplers": ("Chains", "sample"),
     "thalweg.spaces": (
         "Binary",

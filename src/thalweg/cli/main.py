@@ -89,7 +89,6 @@ def train(
       thalweg train --resume runs/digits-1
     """
     from thalweg.cli import configurations
-    from thalweg.runs import toml
 
     if config is None and resume is None:
         if assignments or run_dir is not None or fresh or dry_run:
@@ -101,24 +100,25 @@ def train(
         raise ValueError("--resume: expected nothing but a run to go on with, got more; its folder says the rest")
     if fresh and run_dir is None:
         raise ValueError("--fresh: expected --run-dir with the run to replace, got none; without it every run is new")
-    given = {} if config is None else configurations.find(config)
     with working("starting"):
-        from thalweg.runs import commands
+        from thalweg.runs import configuration, training
         from thalweg.runs.build import rules
-        from thalweg.runs.config import complete, takes
-    if resume is not None:
-        given = commands.configuration(resume)
-    settings = complete(toml.changed(given, assignments or [], takes))
-    rules(settings)
-    if dry_run:
-        typer.echo(toml.write(settings), nl=False)
+    changes = assignments or []
+    if resume is not None and not dry_run:
+        _finish(training.resume(resume, changes, progress=True))
         return
     if resume is not None:
-        folder = commands.resume(settings, resume)
+        settings = configuration.change(
+            configuration.read_configuration(resume), changes, training.updates_done(resume)
+        )
     else:
-        folder = commands.train(settings, Path(str(config)).stem, run_dir, fresh)
-    if _told(folder):
-        raise typer.Exit(3)
+        settings = configuration.parse_configuration(configurations.find(str(config)), str(config), changes)
+    for stage in settings.stages():
+        rules(stage.config)
+    if dry_run:
+        typer.echo(settings.text(), nl=False)
+        return
+    _finish(training.train(settings, Path(str(config)).stem, run_dir, fresh=fresh, progress=True))
 
 
 @app.command(short_help="Draw new samples from a trained model.")
@@ -134,13 +134,8 @@ def sample(
     """
 
     with working("starting"):
-        from thalweg.runs import commands
-        from thalweg.runs.config import complete
-    settings = commands.configuration(run)
-    asked = {"chains": chains, "steps": steps}
-    settings["sample"] |= {name: value for name, value in asked.items() if value is not None}
-    settings["seed"] = settings["seed"] if seed is None else seed
-    typer.echo(f"samples: {commands.sample(complete(settings), run)}")
+        from thalweg.runs import sampling
+    typer.echo(f"samples: {sampling.sample(run, chains=chains, steps=steps, seed=seed, progress=True)}")
 
 
 @app.command(short_help="Build the report of a run again.")
@@ -148,8 +143,10 @@ def report(run: RunFolder) -> None:
     """Build report.html again from the files of a run, without training or sampling."""
 
     with working("starting"):
-        from thalweg.runs import commands
-    typer.echo(f"report: {commands.report(run)}")
+        from thalweg.runs import sampling
+    with working("writing the report"):
+        path = sampling.report(run)
+    typer.echo(f"report: {path}")
 
 
 @app.command(short_help="Run a published experiment again.")
@@ -254,7 +251,13 @@ def data_classifier(
     typer.echo(f"weights: {network.path}")
 
 
-def _told(folder: Path) -> bool:
+def _finish(folder: Path) -> None:
+    """Print what a run came to; with findings the exit code is 3."""
+    if _print_results(folder):
+        raise typer.Exit(3)
+
+
+def _print_results(folder: Path) -> bool:
     """What a run came to, in three lines and one for each finding; whether there are any."""
     from thalweg.runs.files import read_json
 

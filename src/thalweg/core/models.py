@@ -141,13 +141,13 @@ def _with_space(model: eqx.Module, space: Space) -> eqx.Module:
 @lru_cache
 def _subclass_on(kind: type, space: Space) -> type:
     """A subclass of ``kind`` whose points live in ``space``."""
-    own = {"space": property(lambda self: space), "__reduce__": lambda self: (_rebuild, (kind, space, vars(self)))}
+    own = {"space": property(lambda self: space), "__reduce__": lambda self: (rebuild_on, (kind, space, vars(self)))}
     own |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return type(kind)(kind.__name__, (kind,), own)
 
 
-def _rebuild(kind: type, space: Space, fields: dict[str, Any]) -> Any:
-    """What ``pickle`` calls for an instance of a class made by `_subclass_on`."""
+def rebuild_on(kind: type, space: Space, fields: dict[str, Any]) -> Any:
+    """An instance of a class made by `_subclass_on`, from its fields: what ``pickle`` calls."""
     made = object.__new__(_subclass_on(kind, space))
     for name, value in fields.items():
         object.__setattr__(made, name, value)

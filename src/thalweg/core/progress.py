@@ -43,9 +43,9 @@ def progress_bar(
     show = _notebook_bar if _in_notebook() else _terminal_bar if sys.stderr.isatty() else _log_lines
     with show(what, total, done) as place:
 
-        def advance(more: int = 1, note: str = "") -> None:
+        def advance(count: int = 1, note: str = "") -> None:
             nonlocal done
-            done += more
+            done += count
             place(done, f"{count(done)} of {count(total)}", note)
 
         yield advance

@@ -220,10 +220,24 @@ def tell(finding: Finding) -> None:
 
 def write_findings(folder: Path, findings: list[Finding]) -> None:
     """Put the findings of a training under that name into ``results.json``, and leave what else is there."""
+    results = _read_results(folder)
+    if findings or "findings" in results:
+        write_json(folder / "results.json", {**results, "findings": [finding._asdict() for finding in findings]})
+
+
+def read_findings(folder: Path) -> tuple[Finding, ...]:
+    """What `write_findings` wrote; none where there is nothing."""
+    try:
+        return tuple(Finding(**each) for each in _read_results(folder).get("findings", []))
+    except TypeError as problem:
+        raise ValueError(
+            f"{folder / 'results.json'}: expected findings as a training writes them, got others; remove that file"
+        ) from problem
+
+
+def _read_results(folder: Path) -> dict[str, Any]:
     path = folder / "results.json"
     try:
-        results: Any = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except ValueError as problem:
         raise ValueError(f"{path}: expected JSON, got '{problem}'; remove that file and resume") from problem
-    if findings or "findings" in results:
-        write_json(path, {**results, "findings": [finding._asdict() for finding in findings]})

@@ -24,44 +24,23 @@ from thalweg.core import (
     typed_key,
     whole_number,
 )
-from thalweg.core.html import html_table
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import Batches, check_concrete, check_data
 from thalweg.train.doctor import Doctor, Finding, count_weights, measure_scale, tell, write_findings
+from thalweg.train.lock import locks_run_dir
+from thalweg.train.model_file import write_model
 from thalweg.train.optimizer import check_optimizer
 from thalweg.train.progress import progress_bar
+from thalweg.train.python_config import note_python_run
 from thalweg.train.record import DivergedError, Record
+from thalweg.train.run import Run
 from thalweg.train.signals import interrupts
+from thalweg.train.source import Source
 from thalweg.train.update import Training, Update, averaged_model, begin, has_finite_weights, training_key
 
 
-class Run(eqx.Module):
-    """What `fit` returns.
-
-    ``energy`` is the trained model (its moving average where ``ema`` was asked for; ``last`` is then the model without
-    averaging), ``params`` and ``state`` are the objective's own, ``history`` maps each metric to one number per update,
-    ``evaluations`` lists what the callbacks returned, ``findings`` what the doctor has seen go wrong, in words.
-    """
-
-    energy: Any
-    last: Any
-    params: PyTree
-    state: PyTree
-    step: int
-    history: dict[str, np.ndarray]
-    evaluations: list[dict[str, float]]
-    findings: tuple[Finding, ...] = eqx.field(static=True, default=())
-
-    def _repr_html_(self) -> str:
-        last = lambda values: f"{np.mean(values[-max(1, len(values) // 10) :]):.4g}"
-        rows = [("energy", type(self.energy).__name__), ("updates", self.step)]
-        rows += [(f"{name}, mean of the last tenth", last(values)) for name, values in self.history.items()]
-        evaluated = self.evaluations[-1] if self.evaluations else {}
-        rows += [(f"{name}, last evaluation", f"{value:.4g}") for name, value in evaluated.items() if name != "step"]
-        return html_table(rows, title="Run")
-
-
+@locks_run_dir
 def fit(
     energy: Any,
     data: PyTree,
@@ -126,10 +105,11 @@ def fit(
     """
     check_concrete(key=key, energy=energy, objective=objective, data=data)
     check_parts(energy, objective, optimizer)
+    callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
+    source = Source(objective, data, folder)
     data, rows = check_fit(energy, data, steps, batch_size, ema, resume, run_dir)
     check_flag("progress", progress)
     check_flag("doctor", doctor)
-    callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
     every = max(1, steps // 10) if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
     key = typed_key(key)
     batches, key = Batches(data, rows, batch_size, key), training_key(key)
@@ -170,11 +150,14 @@ def fit(
             )
         else:
             write_findings(folder, [])
+        write_model(folder, training, objective)
+        settings = {"steps": steps, "batch_size": batch_size, "ema": ema, "checkpoint_every": every}
+        note_python_run(folder, energy, objective, rows, settings, done)
 
     def snapshot() -> Run:
         # copies, since the next update writes over the buffers of this one
         kept = merge_static(jax.tree.map(jnp.copy, arrays), form)
-        past = record.history(), list(record.evaluations), tuple(findings)
+        past = record.history(), list(record.evaluations), tuple(findings), source
         return Run(averaged_model(kept), kept.energy, kept.params, kept.state, done, *past)
 
     def save() -> None:

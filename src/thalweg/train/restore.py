@@ -12,6 +12,7 @@ from thalweg.train.data import check_data
 from thalweg.train.doctor import Finding, tell
 from thalweg.train.loop import Run, check_parts
 from thalweg.train.record import as_history, rows_until
+from thalweg.train.source import Source
 from thalweg.train.update import averaged_model, begin, has_finite_weights, training_key
 
 
@@ -67,5 +68,5 @@ def load(
     findings = tuple(Finding("checkpoint", step, fault) for fault in faults)
     for finding in findings:
         tell(finding)
-    past = as_history(rows), evaluations, findings
+    past = as_history(rows), evaluations, findings, Source(objective, None, Path(run_dir))
     return Run(averaged_model(training), training.energy, training.params, training.state, step, *past)
