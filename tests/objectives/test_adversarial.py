@@ -165,7 +165,7 @@ def exact_gain(objective, noise, energy, params, data):
     else:
         points, volume = energy.space.states(0, energy.space.size), 1.0
     log_own = noise.sampler.log_probs(points, z)
-    both = lambda x, log_own: objective._mixed(noise, x, log_own)
+    both = lambda x, log_own: objective._mixture_log_probs(noise, x, log_own)
     g = lambda x, log_own: -jax.vmap(energy)(x) - params.log_z - both(x, log_own)
     ratios = g(points, log_own)
     density = jnp.exp(both(points, log_own))

@@ -9,7 +9,7 @@ import pytest
 import thalweg as tw
 from thalweg import objectives
 from thalweg.core import Energy
-from thalweg.objectives.contrastive import LogZ
+from thalweg.objectives.noise_contrastive import LogZ
 
 # ψ and ψ''(1), as SPEC has them
 PSIS = {

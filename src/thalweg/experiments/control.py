@@ -12,11 +12,11 @@ from thalweg.core import Energy, combine, compiled, partition_trainable
 from thalweg.experiments.adaptive import optimizer_of, updates_of
 from thalweg.experiments.learning import Confined, targets
 from thalweg.objectives import AdaNCE
-from thalweg.objectives.adaptive import Frozen
+from thalweg.objectives.adaptive import SelfAdaptingState
 from thalweg.objectives.control_variates import anchor_control
 from thalweg.report.figures import LIGHT, canvas, legend, panel
 from thalweg.samplers import MALA, persistent, sample
-from thalweg.samplers.starts import Kept
+from thalweg.samplers.starts import PersistentMemory
 from thalweg.train import fit
 
 AFTER = (0, 1, 2, 5, 10, 20, 50)  # updates since the freezing
@@ -111,7 +111,7 @@ def _gradients(keys: Array, objective: AdaNCE, past: Energy, model: Energy, data
     return jax.lax.map(one, keys, batch_size=20)
 
 
-def _frozen(key: PRNGKeyArray, objective: AdaNCE, past: Energy, batches: Array, starts: Array) -> Frozen:
+def _frozen(key: PRNGKeyArray, objective: AdaNCE, past: Energy, batches: Array, starts: Array) -> SelfAdaptingState:
     """The objective's state amid an interval that began with ``past``, its chains where a pool of samples is."""
     key_init, key_chains = jax.random.split(key)
     _, state = objective.init(key_init, past, batches[0])
@@ -120,7 +120,7 @@ def _frozen(key: PRNGKeyArray, objective: AdaNCE, past: Energy, batches: Array, 
         # as at a freezing when all the batches had been seen
         seen = jnp.asarray(len(batches))
         anchor, _ = anchor_control(anchor._replace(batches=batches), past, batches[0], seen, jnp.asarray(True))
-    chains = Kept(objective.kernel.init(key_chains, past, starts))
+    chains = PersistentMemory(objective.kernel.init(key_chains, past, starts))
     return state._replace(memory=chains, updates=jnp.ones((), jnp.int32), anchor=anchor)
 
 

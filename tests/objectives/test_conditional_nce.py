@@ -9,7 +9,7 @@ import pytest
 import thalweg as tw
 from thalweg.core import Energy
 from thalweg.objectives import ConditionalNCE
-from thalweg.objectives.conditional import signal_to_noise
+from thalweg.objectives.conditional_nce import signal_to_noise
 
 MODEL = tw.energies.Gaussian(jnp.array([0.5, -1.0]), jnp.array([[1.0, 0.4], [0.4, 0.7]]))
 BATCH = 0.3 + jax.random.normal(jax.random.key(5), (48, 2))
