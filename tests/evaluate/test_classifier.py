@@ -44,7 +44,7 @@ def no_training(monkeypatch):
     def refuse(*_):
         raise AssertionError("trained where the weights were to be read")
 
-    monkeypatch.setattr(classifier, "_trained", refuse)
+    monkeypatch.setattr(classifier, "_train", refuse)
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_damaged_weights_are_refused_in_a_sentence(damage, data, trained, tmp_pa
     [({"steps": 4}, "got those of another network"), ({"features": 4}, "expected weights of")],
 )
 def test_weights_under_the_name_of_another_network_are_refused(change, words, data, trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(classifier, "_trained", lambda model, *_: model)  # only the name of the file is wanted
+    monkeypatch.setattr(classifier, "_train", lambda model, *_: model)  # only the name of the file is wanted
     other = digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY | change)
     other.path.write_bytes(trained.path.read_bytes())
     with pytest.raises(ValueError, match=f"{words}.*delete it"):
@@ -171,7 +171,7 @@ def test_an_interrupted_training_leaves_no_file(data, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(classifier, "_trained", interrupted)
+    monkeypatch.setattr(classifier, "_train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY)
     assert list(tmp_path.iterdir()) == []
@@ -179,7 +179,7 @@ def test_an_interrupted_training_leaves_no_file(data, tmp_path, monkeypatch):
 
 def test_shifts_move_every_way_and_repeat_the_edge():
     image = jnp.arange(12.0).reshape(3, 4, 1)
-    moved = [[classifier._shifted(image, jnp.array([i, j]), 1)[..., 0] for j in range(3)] for i in range(3)]
+    moved = [[classifier._shift(image, jnp.array([i, j]), 1)[..., 0] for j in range(3)] for i in range(3)]
     np.testing.assert_array_equal(moved[1][1], image[..., 0])
     np.testing.assert_array_equal(moved[2][1][:2], image[1:, :, 0])
     np.testing.assert_array_equal(moved[2][1][2], image[2, :, 0])
