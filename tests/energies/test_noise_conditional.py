@@ -118,9 +118,9 @@ def test_it_learns_a_gaussian_at_every_level(name, key):
     for sigma in (0.2, 1.0, 4.0):
         variance = deviation**2 + sigma**2
         x = mean + jnp.sqrt(variance) * jax.random.normal(jax.random.key(7), (500, 2))
-        learnt = eqx.filter_vmap(scored, in_axes=(None, 0, None))(run.energy, x, level(sigma))
+        learned = eqx.filter_vmap(scored, in_axes=(None, 0, None))(run.energy, x, level(sigma))
         # the slope of the score in each coordinate is one over the variance
-        slope = -jnp.mean((x - mean) * learnt, axis=0)
+        slope = -jnp.mean((x - mean) * learned, axis=0)
         np.testing.assert_allclose(slope, jnp.ones(2), atol=0.2)
     kernel = tw.samplers.AnnealedLangevin(sigmas, steps=50, denoise=True)
     init = 8.0 * jax.random.normal(key, (2000, 2))
@@ -136,9 +136,9 @@ def test_an_energy_of_images_learns_their_scale(key):
     objective = tw.objectives.NoiseConditionalScoreMatching(tw.noise.geometric_ladder(1.0, 0.1, 4))
     run = tw.fit(energy, data, objective, optimizer=optax.adam(5e-3), steps=150, batch_size=64, key=key)
     x = jnp.sqrt(0.3**2 + 0.3**2) * jax.random.normal(jax.random.key(1), (32, *IMAGE))
-    learnt = eqx.filter_vmap(scored, in_axes=(None, 0, None))(run.energy, x, level(0.3))
+    learned = eqx.filter_vmap(scored, in_axes=(None, 0, None))(run.energy, x, level(0.3))
     # one over the variance is 5.6; before training it is 0.9
-    assert float(-jnp.sum(x * learnt) / jnp.sum(x**2)) == pytest.approx(1 / (0.3**2 + 0.3**2), rel=0.25)
+    assert float(-jnp.sum(x * learned) / jnp.sum(x**2)) == pytest.approx(1 / (0.3**2 + 0.3**2), rel=0.25)
 
 
 @pytest.mark.slow

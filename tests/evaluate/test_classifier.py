@@ -93,8 +93,8 @@ def test_training_learns_and_follows_its_key(data, trained, tmp_path):
     )
     np.testing.assert_array_equal(again(data.x_test)[1], trained(data.x_test)[1])
     assert not np.array_equal(other(data.x_test)[1], trained(data.x_test)[1])
-    learnt = digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY | {"steps": 200})
-    assert learnt.accuracy == 1
+    learned = digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY | {"steps": 200})
+    assert learned.accuracy == 1
 
 
 def test_weights_are_read_and_not_trained_again(data, folder, trained, no_training):
@@ -210,7 +210,7 @@ def test_rows_are_held_out_where_there_are_none(data):
         ({"x_test": np.zeros((21, 8, 8, 1))}, "x_test: expected rows of shape"),
     ],
 )
-def test_sets_that_cannot_be_learnt_are_refused(change, words, data, tmp_path, no_training):
+def test_sets_that_cannot_be_learned_are_refused(change, words, data, tmp_path, no_training):
     with pytest.raises(ValueError, match=words):
         digit_network(data._replace(**change), key=jax.random.key(0), cache=tmp_path, **TINY)
 

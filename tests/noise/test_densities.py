@@ -27,7 +27,7 @@ def drawn(noise, key, shape):
 
 
 def flow(key):
-    """A flow with weights far from where they start, so that it is no Gaussian."""
+    """A flow with weights far from their initial values, so that it is not a Gaussian."""
     made = tw.noise.flow(1, key=key, layers=2, mean=1.0, deviation=2.0)
     trained, rest = partition_trainable(made)
     leaves, structure = jax.tree.flatten(trained)
@@ -47,7 +47,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n == "flow" else ()) for n in MADE])
-def test_densities_integrate_to_one_and_their_samples_are_their_own(name, key):
+def test_densities_integrate_to_one_and_their_samples_follow_them(name, key):
     """The mean of log p and the mean of x over samples against quadrature, at 5.5 standard errors."""
     density = MADE[name](key)
     sample = drawn(density, key, (20_000,))
@@ -78,7 +78,7 @@ def test_fewer_rows_than_dimensions_and_pixels_that_never_change_still_make_a_ga
         sample = drawn(noise, key, (20,))
         assert sample.shape == images.shape
         assert np.isfinite(log_probs(noise, images)).all()
-        # a thousandth of the usual deviation
+        # a thousandth of the typical standard deviation
         assert np.allclose(sample[:, 0], -1.0, atol=0.02)
 
 
@@ -147,7 +147,7 @@ SPACES = {"bits": tw.Binary(3), "spins": tw.Spin(3), "labels": tw.Categorical(2,
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_independent_sites_sum_to_one_and_are_sampled_so(name, key):
+def test_independent_sites_are_normalised_and_sampled_correctly(name, key):
     space = SPACES[name]
     data = space.noise(key, (7,))
     noise = tw.noise.fit_independent(data, space)
@@ -164,7 +164,7 @@ def test_independent_sites_sum_to_one_and_are_sampled_so(name, key):
     assert np.isneginf(noise.log_prob(jnp.full(space.shape, 7)))
 
 
-def test_conditional_noise_is_normalised_symmetric_and_sampled_so(key):
+def test_conditional_noise_is_normalised_symmetric_and_sampled_correctly(key):
     space, x = tw.Categorical(2, 3), jnp.array([2, 0])
     noise = tw.noise.Flips(0.3, space.levels)
     states = space.states(0, 9)
@@ -206,7 +206,7 @@ class Unnormalised:
         return jnp.zeros((*shape, 2))
 
 
-def test_noise_is_refused_at_the_door():
+def test_bad_noise_is_refused_when_it_is_given():
     with pytest.raises(ValueError, match="without log_prob; give for example"):
         densities.as_noise(Unnormalised(), (2,))
     with pytest.raises(ValueError, match="without sample"):

@@ -103,7 +103,7 @@ def test_the_logistic_loss_is_finite_at_ten_thousand_nats(size):
 
 
 @pytest.mark.parametrize("psi", [objectives.Squared(), objectives.KullbackLeibler(), objectives.ItakuraSaito()])
-def test_an_overflow_is_left_and_told(psi):
+def test_an_overflow_is_kept_and_reported(psi):
     value, not_finite, _ = at_extremes(objectives.BregmanRatio(psi, Flat(), fixed=2), 1e4)
     assert not np.isfinite(value)
     assert 0 < float(not_finite) <= 0.5
