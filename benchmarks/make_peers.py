@@ -35,7 +35,7 @@ def _check(version: str) -> int:
     ).stdout
     installed = {entry["name"].lower(): entry["version"] for entry in json.loads(listing)}
     if installed["torch"].partition("+")[0] != version:
-        print(f"expected torch {version}, got {installed['torch']}; remove {ENVIRONMENT.name} and build it anew")
+        print(f"expected torch {version}, got {installed['torch']}; remove {ENVIRONMENT.name} and build it again")
         return 1
     cuda = [name for name in installed if name.startswith("nvidia-") or name == "triton"]
     if cuda:

@@ -22,7 +22,7 @@ def log_probs(noise, x):
 
 
 @eqx.filter_jit
-def drawn(noise, key, shape):
+def draw(noise, key, shape):
     return noise.sample(key, shape)
 
 
@@ -50,7 +50,7 @@ MADE = {
 def test_densities_integrate_to_one_and_their_samples_follow_them(name, key):
     """The mean of log p and the mean of x over samples against quadrature, at 5.5 standard errors."""
     density = MADE[name](key)
-    sample = drawn(density, key, (20_000,))
+    sample = draw(density, key, (20_000,))
     energy = tw.from_density(density, tw.Real(sample.shape[1:]))
     bounds = ([-1.0, 0.5], [2.0, 1.5]) if name == "uniform" else (-60.0, 60.0)
     assert float(tw.exact.log_z(energy, bounds=bounds)) == pytest.approx(0.0, abs=2e-4)
@@ -75,7 +75,7 @@ def test_fewer_rows_than_dimensions_and_pixels_that_never_change_still_make_a_ga
     images = np.random.default_rng(0).normal(size=(20, 6, 6, 1)).astype(np.float32)
     images[:, 0] = -1.0
     for noise in (tw.noise.fit_gaussian(images), tw.noise.fit_marginals(images), tw.noise.fit_kde(images)):
-        sample = drawn(noise, key, (20,))
+        sample = draw(noise, key, (20,))
         assert sample.shape == images.shape
         assert np.isfinite(log_probs(noise, images)).all()
         # a thousandth of the typical standard deviation
@@ -98,7 +98,7 @@ def test_marginals_have_the_shape_of_every_coordinate_and_no_correlation(key):
     each = [tw.noise.fit_marginals(data[:, [column]]) for column in (0, 1)]
     total = sum(log_probs(one, data[:, [column]]) for column, one in enumerate(each))
     assert np.allclose(log_probs(noise, data), total, atol=1e-4)
-    sample = np.asarray(drawn(noise, key, (20_000,)))
+    sample = np.asarray(draw(noise, key, (20_000,)))
     assert abs(np.corrcoef(sample.T)[0, 1]) < 0.04
     # both modes of the second coordinate, with their weights, and the first as skewed as the data
     assert np.mean(sample[:, 1] > 0) == pytest.approx(np.mean(data[:, 1] > 0), abs=0.03)
@@ -134,7 +134,7 @@ def test_a_fitted_flow_comes_near_a_bent_density(key):
 @pytest.mark.slow
 def test_a_flow_takes_points_of_any_shape_and_keeps_its_scale(key):
     made = tw.noise.flow((2, 2, 1), key=key, layers=1, width=4, knots=3, mean=3.0, deviation=0.01)
-    sample = drawn(made, key, (50,))
+    sample = draw(made, key, (50,))
     assert sample.shape == (50, 2, 2, 1)
     assert np.allclose(sample, 3.0, atol=0.2)
     assert np.isfinite(log_probs(made, sample)).all()
@@ -159,7 +159,7 @@ def test_independent_sites_are_normalised_and_sampled_correctly(name, key):
     shares = (counts + 1 / len(space.levels)) / 8
     right = [np.prod([shares[(space.levels.index(v), *i)] for i, v in np.ndenumerate(s)]) for s in np.asarray(states)]
     assert np.allclose(chances, right, rtol=1e-4)
-    seen = np.bincount(np.asarray(jax.vmap(space.index)(drawn(noise, key, (20_000,)))), minlength=space.size)
+    seen = np.bincount(np.asarray(jax.vmap(space.index)(draw(noise, key, (20_000,)))), minlength=space.size)
     assert stats.chisquare(seen, chances / chances.sum() * 20_000).pvalue > 1e-6
     assert np.isneginf(noise.log_prob(jnp.full(space.shape, 7)))
 

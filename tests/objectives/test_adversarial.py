@@ -33,12 +33,14 @@ def evaluate(objective, energy, params, state, batch, key):
     return loss((energy, params))
 
 
-def trained(noise):
+def trainable_leaves(noise):
     return jax.tree.leaves(tw.core.partition_trainable(noise)[0])
 
 
-def moved(before, after):
-    return max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(trained(before), trained(after), strict=True))
+def largest_change(before, after):
+    return max(
+        float(jnp.max(jnp.abs(a - b))) for a, b in zip(trainable_leaves(before), trainable_leaves(after), strict=True)
+    )
 
 
 def test_with_a_flow_that_stays_it_is_nce_with_that_flow(key):
@@ -52,7 +54,7 @@ def test_with_a_flow_that_stays_it_is_nce_with_that_flow(key):
     assert float(value) == pytest.approx(float(right), rel=1e-5)
     for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(slope), strict=True):
         assert np.allclose(one, other, rtol=1e-4, atol=1e-5)
-    assert moved(state.noise, step.state.noise) == 0
+    assert largest_change(state.noise, step.state.noise) == 0
     assert float(step.metrics["log_likelihood_flow"]) == pytest.approx(
         float(jnp.mean(jax.vmap(flow().log_prob)(BATCH)))
     )
@@ -79,7 +81,7 @@ def test_a_warm_flow_goes_up_its_likelihood_and_then_up_the_models_loss(key):
         objective.gain(key_noise, noise, MODEL, params.log_z, BATCH, jnp.asarray(5))  # past the warm start
     )
     assert loss(found["confusion"]) > loss(flow())
-    assert 0 < moved(flow(), found["confusion"]) < 2e-3
+    assert 0 < largest_change(flow(), found["confusion"]) < 2e-3
 
 
 def test_the_density_of_a_sampler_is_between_its_two_estimates(key):

@@ -116,7 +116,7 @@ def _reproduce(
     sampled = time.perf_counter()
     loss = run.history["loss"]
     count = kernel.length - thin * np.arange(_FRAMES)[::-1]
-    # after so many steps the chain stands at the level it took the last of them at
+    # the level of the last of these steps
     levels = np.asarray(sigmas)[np.minimum((count - 1) // steps, len(sigmas) - 1)]
     numbers = {
         "updates": updates,

@@ -48,7 +48,7 @@ def manifold_hypothesis(
         key_run = jax.random.clone(key_fit)
         objective = SlicedScoreMatching(1, "sphere")
         batch = min(512, rows)
-        # the rate stays: a loss that falls for ever shows only where the network may go on moving
+        # a constant rate: a loss without a minimum shows only if the network can keep moving
         run = learn(key_run, network, data, objective, updates=updates, batch_size=batch, cool=False, progress=progress)
         losses[name] = run.history["loss"]
     tenth = max(1, updates // 10)

@@ -276,7 +276,7 @@ def _raise_for_starts(fine: Array, kernel: Any, energy: Any, begin: Any) -> None
     what = "score" if is_score(energy) else "energy"
     raise ValueError(
         f"expected a finite {what} at every start, got a non-finite one in chain {worst} at x = {point}; "
-        "start inside the support, or look at the energy there"
+        "start inside the support, or check the energy there"
     )
 
 
@@ -339,7 +339,7 @@ def _check_state(key, kernel, energy, state):
     if jax.tree.structure(expected) != jax.tree.structure(state) or like(expected) != like(state):
         raise ValueError(
             f"expected a state of {type(kernel).__name__}, got {type(state).__name__} of another kernel, space or "
-            "number of chains; go on with the kernel that made it, or start at its points: init=state.x"
+            "number of chains; continue with the kernel that made it, or start at its points: init=state.x"
         )
 
 
