@@ -234,9 +234,9 @@ class Kernel(eqx.Module):
         """
         if len(jax.tree.leaves(state)) != len(jax.tree.leaves(state.x)):
             raise ValueError(
-                
-                
-                f"expected {type(self).__name__} to define how its state continues when the energy changes, got no retarget;" " define retarget(energy, state), which keeps positions and momenta and recomputes the rest"
+                f"expected {type(self).__name__} to define how its state continues when the energy changes, "
+                "got no retarget; define retarget(energy, state), which keeps positions and momenta and "
+                "recomputes the rest"
             )
         return state
 

@@ -79,8 +79,8 @@ def retarget_chains(kernel: Kernel, energy: Any, state: Any) -> Any:
     """``kernel.retarget``, also for an energy per chain, as in `init_chains`."""
     if not callable(getattr(kernel, "retarget", None)):
         raise ValueError(
-            f"expected {type(kernel).__name__} to define how its state continues when the energy changes, got no retarget; "
-            "define retarget(energy, state), which keeps positions and momenta and recomputes the rest"
+            f"expected {type(kernel).__name__} to define how its state continues when the energy changes, "
+            "got no retarget; define retarget(energy, state), which keeps positions and momenta and recomputes the rest"
         )
     if not isinstance(energy, PerChain) or _takes_per_chain(kernel):
         return kernel.retarget(energy, state)
