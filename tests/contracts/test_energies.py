@@ -166,8 +166,8 @@ def test_lattices_learn_from_weights_of_zero(name):
     objective = tw.objectives.MaximumLikelihood(tw.samplers.Gibbs(), 2, tw.samplers.persistent())
     schedule = optax.cosine_decay_schedule(0.05, 300)
     settings = dict(optimizer=optax.adam(schedule), steps=300, batch_size=1000, key=key())
-    learnt = tw.fit(start(), data, objective, **settings).energy
-    law, own = (np.asarray(tw.exact.probabilities(energy), float) for energy in (truth, learnt))
+    learned = tw.fit(start(), data, objective, **settings).energy
+    law, own = (np.asarray(tw.exact.probabilities(energy), float) for energy in (truth, learned))
     assert np.sum(law * np.log(law / own)) < 0.01
 
 

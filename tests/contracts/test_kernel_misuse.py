@@ -116,7 +116,7 @@ def ladder(kernel):
 
 FOUR = tw.core.PerChain(lambda _, c: lambda x: jnp.sum((x - c) ** 2), None, jnp.zeros(4), tw.Real(2))
 GAMMA = tw.energies.Gamma(jnp.ones(2), 1.0)
-RETARGET = "to say how its state goes on when the energy changes"
+RETARGET = "to define how its state continues when the energy changes"
 ELSEWHERE = "expected a state of MALA, got"
 CASES = {
     # a kernel of the user's own

@@ -46,7 +46,7 @@ def test_no_ratio_is_above_one_and_a_half_in_few_dimensions(d):
     assert np.all(ladder[:-1] / ladder[1:] < 1.5 + 1e-4)
 
 
-def test_the_last_level_is_a_hundredth_of_the_data_or_as_told():
+def test_the_last_level_is_a_hundredth_of_the_data_or_as_given():
     data = np.random.default_rng(0).normal(size=(500, 3)) * np.array([1.0, 2.0, 4.0])
     assert float(ladder_from_data(data)[-1]) == pytest.approx(0.01 * data[:, 2].std(), rel=1e-4)
     assert float(ladder_from_data(data, smallest=0.5)[-1]) == pytest.approx(0.5)

@@ -238,8 +238,9 @@ class Kernel(Module):
         """
         if len(jax.tree.leaves(state)) != len(jax.tree.leaves(state.x)):
             raise ValueError(
-                f"expected {type(self).__name__} to say how its state goes on when the energy changes, got no retarget;"
-                " define retarget(energy, state), which keeps positions and momenta and computes the rest anew"
+                f"expected {type(self).__name__} to define how its state continues when the energy changes, "
+                "got no retarget; define retarget(energy, state), which keeps positions and momenta and "
+                "recomputes the rest"
             )
         return state
 

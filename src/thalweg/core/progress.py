@@ -14,7 +14,7 @@ _LINE, _CHANGE = 10.0, 0.1
 class Advance(Protocol):
     """What `progress_bar` yields: call it with how much more is done, and a note to show beside the count."""
 
-    def __call__(self, count: int = 1, note: str = "") -> None: ...
+    def __call__(self, more: int = 1, note: str = "") -> None: ...
 
 
 @contextlib.contextmanager
@@ -38,14 +38,14 @@ def progress_bar(
     ...     advance(10)
     """
     if not shown:
-        yield lambda count=1, note="": None
+        yield lambda more=1, note="": None
         return
     show = _notebook_bar if _in_notebook() else _terminal_bar if sys.stderr.isatty() else _log_lines
     with show(what, total, done) as place:
 
-        def advance(count: int = 1, note: str = "") -> None:
+        def advance(more: int = 1, note: str = "") -> None:
             nonlocal done
-            done += count
+            done += more
             place(done, f"{count(done)} of {count(total)}", note)
 
         yield advance

@@ -110,7 +110,7 @@ class _ClampedConditionals(Clamped, HasConditionals):
         return eqx.tree_at(lambda clamped: clamped.energy, self, self.energy.scaled(factor))
 
     def _spread(self, blocks: Any) -> Any:
-        """Blocks ``(..., free)`` over the full point; what can be looked at now stays so."""
+        """Blocks ``(..., free)`` over the full point; concrete blocks stay a numpy array."""
         free, shape = list(self.free), (*np.shape(blocks)[:-1], self.values.size)
         if is_concrete(blocks):
             whole = np.zeros(shape, bool)

@@ -1,4 +1,4 @@
-"""Evaluation: checks of samplers, and scores of what a model draws."""
+"""Evaluation: checks of samplers and objectives, and scores of samples."""
 
 from thalweg.core import shorten_signatures
 from thalweg.evaluate.check_objective import check_objective

@@ -90,7 +90,7 @@ def build_mesh(energy: Any, f: Callable | None, space: Space, how: Plan) -> Mesh
         low, high = mesh.even_grid(how.low, how.high, how.points)
     else:
         raise ValueError(
-            "expected finite bounds inside jit, grad or vmap, where the mesh cannot look at the density, "
+            "expected finite bounds inside jit, grad or vmap, where the mesh cannot adapt to the density, "
             f"got ({how.low.tolist()}, {how.high.tolist()}); give bounds=(low, high)"
         )
     numbers = 1 if f is None else streaming.output_size(f, space)

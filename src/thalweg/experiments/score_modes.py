@@ -1,4 +1,4 @@
-"""The weights of modes far apart: lost by Langevin dynamics, kept by a noise-conditional score and annealing."""
+"""The weights of separated modes: wrong with Langevin dynamics, right with a noise-conditional score and annealing."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ _TARGETS = {
 _STEP_SIZE = {"two": 0.1, "eight": 0.01}  # a tenth of the modes' variance
 _METHODS = {
     "langevin_exact": ("Langevin, exact score", LIGHT.extra),
-    "langevin_learnt": ("Langevin, learnt score", LIGHT.samples),
-    "annealed": ("Annealed, learnt score", LIGHT.data),
+    "langevin_learnt": ("Langevin, learned score", LIGHT.samples),
+    "annealed": ("Annealed, learned score", LIGHT.data),
 }
 
 
@@ -43,9 +43,10 @@ def ncsn_modes(
     """Mode weights of ``0.8 N((5,5), I) + 0.2 N((-5,-5), I)`` and of eight Gaussians with unequal weights.
 
     One noise-conditional score network is trained on each. Chains of plain Langevin, with the exact score or with the
-    learnt one at the smallest noise, stay in the mode whose basin they start in; annealed Langevin down the ladder has
-    the weights right, from the same network and with the same number of steps. All chains start far from knowing:
-    uniformly in a square, or at the noise of the first level. Reference: Song and Ermon (2019), NeurIPS, figure 3.
+    learned one at the smallest noise, stay in the mode whose basin they start in; annealed Langevin over the ladder
+    gets the weights right, with the same network and the same number of steps. All chains start without information
+    about the weights: uniformly in a square, or at the noise of the first level. Reference: Song and Ermon (2019),
+    NeurIPS, figure 3.
 
     Numbers, per target: the exact ``weights``; per method ``weights``, their largest standard error and
     ``largest_error`` against the exact ones; the ladder.
@@ -86,7 +87,7 @@ def ncsn_modes(
 
 
 def _weights(target: GaussianMixture, x: np.ndarray) -> dict[str, Any]:
-    """The share of points nearest to each mode; modes are equally wide, so these are the modes' own points."""
+    """The share of points nearest to each mode; all modes have the same width, so these are the points of the mode."""
     means, exact = np.asarray(target.means), np.asarray(target.weights)
     nearest = np.argmin(np.sum((x[:, None] - means) ** 2, axis=-1), axis=1)
     shares = np.bincount(nearest, minlength=len(means)) / len(x)

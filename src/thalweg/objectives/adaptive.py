@@ -45,7 +45,7 @@ class Draws(NamedTuple):
     metrics: dict[str, Array]
 
 
-class Frozen(NamedTuple):
+class SelfAdaptingState(NamedTuple):
     """The objective's state: the arrays of the frozen energy, the number of training updates so far, the memory of the
     start, the negatives of the interval if they are shared, and the anchor if there is one."""
 
@@ -70,11 +70,11 @@ class AbstractSelfAdapting(Objective):
     stein: eqx.AbstractVar[bool]
     anchor: eqx.AbstractVar[int]
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, Frozen]:
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, SelfAdaptingState]:
         check_batch(self, energy, batch)
         memory = init_start(energy, self.kernel, self.start, batch, key=key)
         anchor = init_anchor(energy, batch, self.anchor) if self.anchor else None
-        state = Frozen(_arrays(energy), jnp.zeros((), jnp.int32), memory, None, anchor)
+        state = SelfAdaptingState(_arrays(energy), jnp.zeros((), jnp.int32), memory, None, anchor)
         if self.stein:
             _, z = on_real_coordinates("Stein's control", energy, batch)
             jax.eval_shape(stein_weights, z, z)  # refuses a batch that is too small
@@ -85,7 +85,9 @@ class AbstractSelfAdapting(Objective):
             state = state._replace(negatives=nothing)
         return None, state
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Frozen, batch: PyTree) -> tuple[Array, Step]:
+    def loss(
+        self, key: PRNGKeyArray, energy: Any, params: None, state: SelfAdaptingState, batch: PyTree
+    ) -> tuple[Array, Step]:
         due = state.updates % self.interval == 0
         arrays = jax.tree.map(lambda new, old: jnp.where(due, new, old), _arrays(energy), state.arrays)
         before, past = (
@@ -115,10 +117,12 @@ class AbstractSelfAdapting(Objective):
             anchor, control = anchor_control(anchor, past, batch, state.updates, due)
             # right after freezing, the gradient at the data is ψ''(1)·∇E_θ
             loss += self.psi.curvature * with_gradient(energy, control)
-        carried = Frozen(arrays, state.updates + 1, memory, None if state.negatives is None else negatives, anchor)
+        carried = SelfAdaptingState(
+            arrays, state.updates + 1, memory, None if state.negatives is None else negatives, anchor
+        )
         return loss, Step(carried, metrics)
 
-    def _draw(self, key: PRNGKeyArray, past: Any, state: Frozen, batch: PyTree) -> tuple[Draws, PyTree]:
+    def _draw(self, key: PRNGKeyArray, past: Any, state: SelfAdaptingState, batch: PyTree) -> tuple[Draws, PyTree]:
         ended = run_chains(past, self.kernel, self.start, state.memory, batch, key=key, steps=self.steps)
         weights = None
         if self.stein:

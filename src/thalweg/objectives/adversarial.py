@@ -11,14 +11,14 @@ from paramax import NonTrainable, unwrap
 
 from thalweg.core import is_concrete, non_negative, real, whole_number
 from thalweg.noise.neural_sampler import NeuralSampler, PointsWithLatents
-from thalweg.objectives.contrastive import as_nu, contrast, count_noise, log_densities
 from thalweg.objectives.learned_noise import AbstractLearnedNoise
+from thalweg.objectives.noise_contrastive import as_nu, contrast, count_noise, log_densities
 from thalweg.objectives.noise_density import prepare_noise
 from thalweg.objectives.psi import Logistic
 from thalweg.spaces import Finite, point_space
 
 
-class Mixed(eqx.Module):
+class MixtureNoise(eqx.Module):
     """The noise of `AdversarialNCE`: a fixed density and a trained sampler."""
 
     fixed: NonTrainable
@@ -92,19 +92,21 @@ class AdversarialNCE(AbstractLearnedNoise):
         if is_concrete(self.share) and not 0 < self.share < 1:
             raise ValueError(f"expected share strictly between 0 and 1, got {share}; without a base use FlowNCE")
 
-    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Mixed:
+    def initial_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> MixtureNoise:
         key_check, key_sampler = jax.random.split(key)
         base = prepare_noise(type(self).__name__, key_check, self.noise, energy, batch)[0]
         space = point_space(energy, batch)
         finite = space if isinstance(space, Finite) else None
-        return Mixed(
+        return MixtureNoise(
             NonTrainable(base), NeuralSampler(batch, finite, key=key_sampler, latent=self.latent, width=self.width)
         )
 
-    def base(self, noise: Mixed) -> Any:
+    def base(self, noise: MixtureNoise) -> Any:
         return noise.base
 
-    def gain(self, key: PRNGKeyArray, noise: Mixed, energy: Any, log_z: Array, batch: Array, updates: Array) -> Array:
+    def gain(
+        self, key: PRNGKeyArray, noise: MixtureNoise, energy: Any, log_z: Array, batch: Array, updates: Array
+    ) -> Array:
         drawn = self._draw(key, noise, batch)
         log_probs = jnp.concatenate([drawn.log_data, drawn.log_noise])
         loss, _ = contrast(Logistic(), self.nu, energy, log_z, batch, drawn.y, log_probs)
@@ -114,13 +116,15 @@ class AdversarialNCE(AbstractLearnedNoise):
         if noise.sampler.levels is None:
             return gain
         # discrete points carry no gradient: the reward of a point minus the mean, times the gradient of its log_prob
-        log_ratios = log_densities(energy, drawn.own.x) - log_z - self._mixed(noise, drawn.own.x, drawn.log_own)
+        log_ratios = (
+            log_densities(energy, drawn.own.x) - log_z - self._mixture_log_probs(noise, drawn.own.x, drawn.log_own)
+        )
         reward = jax.nn.softplus(log_ratios + math.log(self.nu)) * (1 - self.share) / self.nu
         reward = jax.lax.stop_gradient(reward - wanted * drawn.log_own)
         return gain + jnp.mean((reward - jnp.mean(reward)) * drawn.log_own)
 
     def model_loss(
-        self, key: PRNGKeyArray, noise: Mixed, energy: Any, log_z: Array, batch: Array
+        self, key: PRNGKeyArray, noise: MixtureNoise, energy: Any, log_z: Array, batch: Array
     ) -> tuple[Array, dict[str, Array]]:
         drawn = self._draw(key, noise, batch)
         log_probs = jnp.concatenate([drawn.log_data, drawn.log_noise])
@@ -129,7 +133,7 @@ class AdversarialNCE(AbstractLearnedNoise):
         metrics["log_prob_bias"] = jnp.mean(drawn.log_own - drawn.log_others)
         return loss, metrics
 
-    def _draw(self, key: PRNGKeyArray, noise: Mixed, batch: Array) -> "_Draws":
+    def _draw(self, key: PRNGKeyArray, noise: MixtureNoise, batch: Array) -> "_Draws":
         """Noise points from the mixture, points of the sampler, and log densities at all of them."""
         key_which, key_base, key_own, key_z = jax.random.split(key, 4)
         count = count_noise(self.nu, batch)
@@ -146,14 +150,16 @@ class AdversarialNCE(AbstractLearnedNoise):
         return _Draws(
             y,
             own,
-            self._mixed(noise, batch, below[:rows]),
-            self._mixed(noise, y, log_sampler),
+            self._mixture_log_probs(noise, batch, below[:rows]),
+            self._mixture_log_probs(noise, y, log_sampler),
             log_own,
             below[rows + count :],
             jax.vmap(noise.base.log_prob)(other),
         )
 
-    def _mixed(self, noise: Mixed, x: Array, log_sampler: Float[Array, " rows"]) -> Float[Array, " rows"]:
+    def _mixture_log_probs(
+        self, noise: MixtureNoise, x: Array, log_sampler: Float[Array, " rows"]
+    ) -> Float[Array, " rows"]:
         """The log density of the mixture, given that of the sampler."""
         log_base = jax.vmap(noise.base.log_prob)(x)
         return jnp.logaddexp(jnp.log(self.share) + log_base, jnp.log1p(-self.share) + log_sampler)

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array
 
-from thalweg.objectives.contrastive import AbstractNoiseContrast, as_fixed, as_nu
+from thalweg.objectives.noise_contrastive import AbstractNoiseContrast, as_fixed, as_nu
 from thalweg.objectives.psi import AbstractPsi, as_psi
 
 

@@ -57,25 +57,25 @@ def run_chains(
     """
     fixed = freeze(energy)
     key_start, key_chain, key_live = jax.random.split(key, 3)
-    begun = start.begin(key_start, kernel, fixed, memory, batch)
-    bound = bind(fixed, begun.conditions)
+    started = start.begin(key_start, kernel, fixed, memory, batch)
+    bound = bind(fixed, started.conditions)
     state, means = advance(
-        bound, kernel, begun.state, key=key_chain, steps=steps - live_steps, measure=metrics_with_gradient
+        bound, kernel, started.state, key=key_chain, steps=steps - live_steps, measure=metrics_with_gradient
     )
     live = None
     if live_steps:
-        moving = bind(energy, begun.conditions)
+        moving = bind(energy, started.conditions)
         state, more = advance(
             moving, kernel, freeze(state), key=key_live, steps=live_steps, measure=metrics_with_gradient
         )
-        means = {name: _over_both(means[name], more[name], steps, live_steps) for name in means}
+        means = {name: _combine_means(means[name], more[name], steps, live_steps) for name in means}
         live = state.x
     state, means = freeze((state, means))
     metrics = reduce_metrics(means) | sample_norm(state.x)
-    return Negatives(state.x, begun.conditions, start.finish(memory, begun, state), metrics, live)
+    return Negatives(state.x, started.conditions, start.finish(memory, started, state), metrics, live)
 
 
-def _over_both(first: Array, last: Array, steps: int, live_steps: int) -> Array:
+def _combine_means(first: Array, last: Array, steps: int, live_steps: int) -> Array:
     """The mean over all steps, from the means over the first and the last steps; whole numbers are added."""
     if not jnp.issubdtype(first.dtype, jnp.floating):
         return first + last
@@ -107,13 +107,13 @@ def init_start(energy: Any, kernel: Any, start: Start, batch: PyTree, *, key: PR
     return memory
 
 
-def require_flow(energy: Any, kernel: Any, start: Start, memory: PyTree, batch: PyTree) -> None:
+def require_differentiable_step(energy: Any, kernel: Any, start: Start, memory: PyTree, batch: PyTree) -> None:
     """Raise if a step of the kernel is not differentiable in the energy's parameters; only traces it."""
     name = type(kernel).__name__
 
     def one():
-        begun = start.begin(jax.random.key(0), kernel, energy, memory, batch)
-        state, info = step_chains(kernel, jax.random.key(1), bind(energy, begun.conditions), begun.state)
+        started = start.begin(jax.random.key(0), kernel, energy, memory, batch)
+        state, info = step_chains(kernel, jax.random.key(1), bind(energy, started.conditions), started.state)
         return state.x, info
 
     x, info = eqx.filter_eval_shape(one)

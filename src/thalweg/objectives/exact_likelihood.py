@@ -94,7 +94,7 @@ class ExactLikelihood(Objective):
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
         check_batch(self, energy, batch)
         x = split_batch(energy, batch)[0]
-        if self._closed(energy):
+        if self._has_closed_form(energy):
             return None, None
         space = point_space(energy, x)
         if isinstance(energy, ConditionalEnergy) and not is_finite(space):
@@ -122,22 +122,24 @@ class ExactLikelihood(Objective):
         model, x = bind_batch(energy, batch)
         metrics = {}
         if state is not None:
-            log_z, edge_share = _integral(energy, point_space(energy, x), state, self._parts(len(state.low)))
+            log_z, edge_share = _integral(
+                energy, point_space(energy, x), state, self._cells_per_dimension(len(state.low))
+            )
             flat = x.reshape(x.shape[0], -1)
             outside = jnp.any((flat < state.low) | (flat > state.high), axis=1)
             metrics = {"edge_share": edge_share, "data_outside": jnp.mean(outside.astype(log_z.dtype))}
-        elif self._closed(energy):
+        elif self._has_closed_form(energy):
             log_z = energy.log_z
         else:
             log_z = jnp.mean(log_z_sums(model, space_of(energy)))
         loss = jnp.mean(energies(model, x)) + log_z
         return loss, Step(state, {"log_z": log_z, "log_likelihood": -loss, **metrics})
 
-    def _closed(self, energy: Any) -> bool:
+    def _has_closed_form(self, energy: Any) -> bool:
         # points or bounds ask for a grid even if log Z is known
         return isinstance(energy, HasLogZ) and self.points is None and self.bounds is None
 
-    def _parts(self, dimensions: int) -> int:
+    def _cells_per_dimension(self, dimensions: int) -> int:
         """The number of cells along each dimension."""
         points = POINTS[dimensions] if self.points is None else self.points
         return max(1, int(points ** (1 / dimensions) * (1 + 1e-9)) // NODES)

@@ -25,7 +25,7 @@ from thalweg.core import (
 from thalweg.objectives.batches import check_points
 from thalweg.objectives.chains import reduce_metrics, run_chains, sample_norm
 from thalweg.objectives.latent_chains import LatentChains, Posterior
-from thalweg.samplers.discrete import GibbsWithGradients
+from thalweg.samplers.gibbs_with_gradients import GibbsWithGradients
 from thalweg.samplers.langevin import Langevin
 from thalweg.samplers.run import check_kernel
 from thalweg.samplers.starts import ReplayBuffer, Start, as_start
@@ -134,7 +134,7 @@ class LatentLikelihood(Objective):
         fixed, count = freeze(energy), count_chains(batch)
         key_latent, key_chains = jax.random.split(key)
         chains = self._chains(energy, batch)
-        latents, latent_means = chains.first_latents(key_latent, fixed, batch)
+        latents, latent_means = chains.initial_latents(key_latent, fixed, batch)
         ended = run_chains(energy, chains, self.start, state, batch, key=key_chains, steps=self.steps)
         # one evaluation of both halves as one batch
         x, z = concatenate((batch, freeze(latents).x), ended.x)

@@ -56,7 +56,7 @@ class LatentChains(Kernel):
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> LatentState:
         key_latents, key_points = split(key)
-        latents, _ = self.first_latents(key_latents, energy, x)
+        latents, _ = self.initial_latents(key_latents, energy, x)
         points = init_chains(self.kernel, key_points, _given_latents(energy, latents.x), x)
         return _state(points, latents)
 
@@ -76,7 +76,7 @@ class LatentChains(Kernel):
         latents, _ = step_chains(self.latent_kernel, key_latents, bound, latents)
         return _state(points, latents), info
 
-    def first_latents(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> tuple[Any, dict[str, Array]]:
+    def initial_latents(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> tuple[Any, dict[str, Array]]:
         """The state of an initial z for every x, and the metrics of its chain."""
         if self.posterior is not None:
             return Latents(self.draw_posterior(key, energy, x)), {}

@@ -23,12 +23,12 @@ from thalweg.core import (
 from thalweg.noise.densities import variances
 from thalweg.noise.flows import flow
 from thalweg.objectives.batches import check_batch, require_array
-from thalweg.objectives.contrastive import (
+from thalweg.objectives.noise_contrastive import (
     LogZ,
     as_nu,
     contrast,
     count_noise,
-    first_log_z,
+    initial_log_z,
     log_densities,
     refuse_conditions,
 )
@@ -57,7 +57,7 @@ class AbstractLearnedNoise(Objective):
     nu: eqx.AbstractVar[float]
 
     @abc.abstractmethod
-    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
+    def initial_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
         """The initial noise, checked against the first batch."""
 
     @abc.abstractmethod
@@ -82,8 +82,8 @@ class AbstractLearnedNoise(Objective):
                 "leave; use NCE, whose usual noise keeps the support"
             )
         key_noise, key_start = jax.random.split(key)
-        noise = self.first_noise(key_noise, energy, batch)
-        log_z = first_log_z(key_start, energy, self.base(noise), batch)
+        noise = self.initial_noise(key_noise, energy, batch)
+        log_z = initial_log_z(key_start, energy, self.base(noise), batch)
         memory = _ADAM.init(partition_trainable(noise)[0])
         return LogZ(log_z), NoiseState(noise, memory, jnp.zeros((), jnp.int32))
 
@@ -154,7 +154,7 @@ class FlowNCE(AbstractLearnedNoise):
         self.warm_start = as_updates("warm_start", warm_start, 0)
         self.held_out = None if held_out is None else finite("held_out", held_out)
 
-    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
+    def initial_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
         space = point_space(energy, batch)
         if isinstance(space, Discrete):
             raise ValueError(

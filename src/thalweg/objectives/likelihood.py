@@ -21,7 +21,7 @@ from thalweg.core import (
     whole_number,
 )
 from thalweg.objectives.batches import check_batch
-from thalweg.objectives.chains import init_start, require_flow, run_chains
+from thalweg.objectives.chains import init_start, require_differentiable_step, run_chains
 from thalweg.samplers.langevin import Langevin
 from thalweg.samplers.run import check_kernel
 from thalweg.samplers.starts import ReplayBuffer, Start, as_start
@@ -103,7 +103,7 @@ class MaximumLikelihood(Objective):
         check_batch(self, energy, batch)
         memory = init_start(energy, self.kernel, self.start, batch, key=key)
         if self.sampler_gradient is not None:
-            require_flow(energy, self.kernel, self.start, memory, batch)
+            require_differentiable_step(energy, self.kernel, self.start, memory, batch)
         return None, memory
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: PyTree) -> tuple[Array, Step]:

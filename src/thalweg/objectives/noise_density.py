@@ -25,7 +25,7 @@ from thalweg.spaces import (
 )
 
 # the number of noise points drawn to check that the noise stays in a constrained space
-_LOOKED_AT = 1000
+_CHECKED_POINTS = 1000
 
 
 class OnSupport(eqx.Module):
@@ -119,7 +119,7 @@ def require_density(noise: Any, x: PyTree) -> None:
 
 def _require_inside(name: str, key: PRNGKeyArray, noise: Any, space: Space, x: PyTree) -> None:
     """Raise if noise points lie outside a constrained space, where the energy is meaningless."""
-    y, _ = draw_noise(key, noise, _LOOKED_AT, x)
+    y, _ = draw_noise(key, noise, _CHECKED_POINTS, x)
     inside = jax.vmap(space.contains)(y)
     if is_concrete(inside) and not np.all(inside):
         raise ValueError(

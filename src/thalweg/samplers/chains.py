@@ -1,4 +1,4 @@
-"""What a run of chains leaves behind."""
+"""The result of a run of chains."""
 
 import math
 from collections.abc import Callable
@@ -17,11 +17,11 @@ _QUICK = 100_000  # numbers whose summary takes less than a tenth of a second
 
 
 class Chains(eqx.Module):
-    """What `sample` returns.
+    """The result of `sample`.
 
-    ``draws`` is ``(chains, draws, *event)``, or a tree of such; ``stats`` holds the kernel's metrics, per chain over
-    the kept part of the run: ``acceptance`` (mean) and ``divergences`` (count), each where the kernel has it;
-    ``state`` is where the run ended: ``tw.sample(energy, kernel, chains.state, …)`` goes on from there.
+    ``draws`` is ``(chains, draws, *event)``, or a tree of such arrays; ``stats`` holds the kernel's metrics per chain,
+    without burn-in: ``acceptance`` (mean) and ``divergences`` (count), if the kernel has them; ``state`` is the final
+    state of the chains, from which ``tw.sample(energy, kernel, chains.state, …)`` continues.
     """
 
     draws: Any
@@ -29,12 +29,13 @@ class Chains(eqx.Module):
     state: Any = None
 
     def energies(self, energy: Callable[[Any], Array]) -> Array:
-        """The energy trace, ``(chains, draws)``."""
+        """The energy of every draw, ``(chains, draws)``."""
         require_energy("energies", energy)
         return _evaluate(energy, self.draws)
 
     def summary(self, function: Callable[[Any], PyTree] | None = None) -> Summary:
-        """Mean, deviation, Monte Carlo error, effective sizes and R-hat per coordinate, and a verdict in words.
+        """Mean, standard deviation, Monte Carlo error, effective sample sizes and R-hat of every coordinate, and a
+        verdict.
 
         Args:
             function: a function of ONE point to summarise in place of the point itself; it returns a number, an array
@@ -53,7 +54,7 @@ class Chains(eqx.Module):
         return summarise(_evaluate(function, self.draws), self.stats, name="f(x)")
 
     def to_arviz(self) -> Any:
-        """The draws as an arviz object, one variable for each array of a point (``x`` where it is a single one).
+        """The draws as an arviz object, one variable for each array of a point (``x`` if there is only one).
 
         Needs the extra ``arviz``.
         """

@@ -1,4 +1,4 @@
-"""Direct samplers: independent exact draws, without a chain."""
+"""Direct samplers: independent exact draws, without Markov chains."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from thalweg.exact.key_first import accept_key_first
 
 @accept_key_first
 def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
-    """``x = F⁻¹(u)`` with ``u`` uniform on (0, 1): samples of the law whose quantile function is ``F⁻¹``.
+    """``x = F⁻¹(u)`` with ``u`` uniform on (0, 1): samples of the distribution with quantile function ``F⁻¹``.
 
     Reference: Devroye (1986), Non-Uniform Random Variate Generation, ch. II.
 
     Args:
         quantile: the inverse of the cumulative distribution function, elementwise.
-        shape: of the samples.
-        key: the randomness.
+        shape: the shape of the samples.
+        key: the random key.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> x = tw.samplers.inversion(lambda u: -jnp.log1p(-u), (10_000,), key=jax.random.key(0))  # the exponential law
@@ -40,15 +40,15 @@ def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
 def rejection(energy: Any, density: Any, log_bound: float | Array, shape: tuple[int, ...] = (), *, key: Any) -> Array:
     r"""Exact samples of ``p ∝ exp(-E)``: propose ``x ~ q``, accept with probability ``exp(-E(x) - log q(x) - log M)``.
 
-    Needs ``exp(-E(x)) ≤ M q(x)`` everywhere; a proposal found above the bound is an error, not a sample. The expected
-    number of tries is ``M / Z``. Reference: von Neumann (1951).
+    Needs ``exp(-E(x)) ≤ M q(x)`` everywhere; raises if a proposal violates the bound. The expected number of proposals
+    per sample is ``M / Z``. Reference: von Neumann (1951), "Various techniques used in connection with random digits".
 
     Args:
         energy: any energy.
         density: q, with ``sample(key, shape)`` and ``log_prob(x)``.
         log_bound: ``log M``.
-        shape: of the samples, before the event's.
-        key: the randomness.
+        shape: the number of samples, before the event's shape.
+        key: the random key.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> wide = tw.energies.Gaussian(jnp.zeros(1), 16.0)

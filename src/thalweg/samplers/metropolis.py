@@ -1,4 +1,4 @@
-"""Metropolis-Hastings kernels that need no gradient: random walk, independence, and any proposal of the user's."""
+"""Metropolis-Hastings kernels without gradients: random walk, independence sampler, and user-defined proposals."""
 
 import abc
 from typing import Any
@@ -28,14 +28,13 @@ from thalweg.spaces import Real, coordinates_of, on_reals, to_real
 class RandomWalk(Tunable):
     r"""Random-walk Metropolis: propose ``x' = x + scale·ε``, accept with probability ``min(1, exp(E(x) - E(x')))``.
 
-    Exactly invariant; one energy evaluation per step, no gradients. The noise of all chains is drawn in one block. On a
-    space with a support it walks in real coordinates.
+    Exactly invariant; one energy evaluation per step, no gradients. On constrained spaces it moves in real coordinates.
     A proposal with a non-finite energy is rejected and counted as a divergence.
     Reference: Metropolis et al. (1953), J. Chem. Phys. 21.
 
     Args:
-        scale: the proposal's standard deviation, a scalar or one per coordinate (broadcast to the point's shape, or to
-            its real coordinates ``(d,)`` where the space has a support).
+        scale: the proposal's standard deviation, a scalar or one per coordinate (broadcast to the point's shape, or on
+            constrained spaces to its real coordinates ``(d,)``).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> chains = tw.sample(tw.energies.two_bumps(), tw.samplers.RandomWalk(2.0), jnp.zeros((4, 1)),
@@ -76,11 +75,11 @@ class RandomWalk(Tunable):
 
 
 class Proposal(Module):
-    """How to propose one point from another, and the correction for doing so unevenly."""
+    """A proposal distribution ``q(x' | x)`` and its Hastings correction."""
 
     @abc.abstractmethod
     def propose(self, key: PRNGKeyArray, x: Array) -> Array:
-        """A point proposed from the point ``x``, of its shape and type."""
+        """A proposal from the point ``x``, of the same shape and dtype."""
 
     @abc.abstractmethod
     def log_ratio(self, x: Array, proposed: Array) -> Array:
@@ -91,11 +90,11 @@ class MetropolisHastings(Kernel):
     r"""Metropolis-Hastings with any proposal: accept ``x' ~ q(·|x)`` with probability
     ``min(1, exp(E(x) - E(x')) q(x|x') / q(x'|x))``.
 
-    Exactly invariant, on any space: what is proposed outside of it is rejected.
+    Exactly invariant on any space: proposals outside it are rejected.
     Reference: Hastings (1970), Biometrika 57.
 
     Args:
-        proposal: an object with ``propose(key, x)`` and ``log_ratio(x, proposed)``, both of one point: see `Proposal`.
+        proposal: an object with ``propose(key, x)`` and ``log_ratio(x, proposed)`` for one point: see `Proposal`.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> class Scale(tw.samplers.Proposal):  # multiply by a log-normal factor: q(x|x')/q(x'|x) = x'/x
@@ -134,13 +133,13 @@ class MetropolisHastings(Kernel):
 
 
 class Independence(Kernel):
-    r"""Metropolis-Hastings that proposes from a fixed density q, whatever the state: accept with probability
+    r"""The independence sampler: Metropolis-Hastings with proposals from a fixed density q, accepted with probability
     ``min(1, [p(x') q(x)] / [p(x) q(x')])``.
 
-    Good where q covers p; a chain that sits where ``p/q`` is large stays there long. Reference: Tierney (1994).
+    Works well if q covers p; where ``p/q`` is large the chain gets stuck. Reference: Tierney (1994), Ann. Stat. 22.
 
     Args:
-        density: anything with ``sample(key, shape)`` and ``log_prob(x)``: an analytic energy, a flow.
+        density: any object with ``sample(key, shape)`` and ``log_prob(x)``: an analytic energy, a flow.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> wide = tw.energies.Gaussian(jnp.zeros(1), 36.0)
@@ -183,7 +182,7 @@ def _require_like(x: PyTree, proposed: PyTree) -> None:
 def metropolis(
     key: PRNGKeyArray, energy: Any, state: EnergyState, proposal: PyTree, log_ratio: Array
 ) -> tuple[EnergyState, Info]:
-    """Accept ``proposal`` with probability ``min(1, exp(E(x) - E(x') + log_ratio))``, chain by chain.
+    """Accept ``proposal`` with probability ``min(1, exp(E(x) - E(x') + log_ratio))``, for every chain.
 
     ``log_ratio = log q(x|x') - log q(x'|x)``, ``(chains,)``, is the Hastings correction, zero for symmetric proposals.
     """
@@ -197,7 +196,7 @@ def metropolis(
     inside = jnp.ones_like(finite)
     if state.coordinates is None and space is not None and not isinstance(space, Real):
         inside = jax.vmap(space.contains)(proposal)
-    # comparing with a NaN is false, so a non-finite proposal is rejected without touching its value
+    # comparisons with NaN are false, so a non-finite proposal is rejected
     log_accept = jnp.where(finite & inside, state.energy - proposed + log_ratio, -jnp.inf)
     accept = log_uniform(key, log_accept.shape) < log_accept
     new = select(accept, EnergyState(proposal, proposed, state.coordinates), state)  # pyright: ignore[reportCallIssue]

@@ -8,8 +8,8 @@ import pytest
 
 import thalweg as tw
 from thalweg.core import DiscreteObjective, Energy
-from thalweg.objectives import discrete
-from thalweg.objectives.discrete import PseudoLikelihood, RatioMatching, log_ratios
+from thalweg.objectives import pseudo_likelihood
+from thalweg.objectives.pseudo_likelihood import PseudoLikelihood, RatioMatching, log_ratios
 
 EDGES = np.array(list(itertools.combinations(range(5), 2)))
 WEIGHTS = jax.random.normal(jax.random.key(1), (10,)) * 0.5
@@ -133,7 +133,7 @@ def test_rows_taken_a_few_at_a_time_give_the_same(monkeypatch, key):
         return eqx.filter_jit(eqx.filter_grad(lambda e: objective.loss(key, e, None, None, batch)[0]))(Opaque(energy))
 
     at_once = gradient()
-    monkeypatch.setattr(discrete, "_NUMBERS", 3 * 5 * 5 * 2)
+    monkeypatch.setattr(pseudo_likelihood, "_NUMBERS", 3 * 5 * 5 * 2)
     by_parts = gradient()
     assert np.max(np.abs(by_parts.inner.bias)) > 0
     for left, right in zip(leaves(at_once), leaves(by_parts), strict=True):

@@ -1,4 +1,4 @@
-"""Gradient-informed sampling of discrete energies."""
+"""Gibbs with gradients: Metropolis-Hastings on discrete spaces with a proposal informed by gradients."""
 
 from typing import Any
 
@@ -29,9 +29,9 @@ class GibbsWithGradients(HasTransitionMatrix):
     the change in ``-E``; accept with the exact Metropolis-Hastings ratio.
 
     On bits and spins ``d_i = -(x'_i - x_i) ∂E/∂x_i`` for the flipped value x'; on categories the energy is taken as a
-    function of one-hot rows ``(n, k)``, and ``d_{ic} = -(∂E/∂x_{ic} - ∂E/∂x_{i,now})``. The energy must be
-    differentiable when given such floating-point points, as every energy written with ``jnp`` is. Exactly invariant;
-    one gradient evaluation per step. Reference: Grathwohl et al. (2021), ICML, Oops I Took A Gradient.
+    function of one-hot rows ``(n, k)``, and ``d_{ic} = -(∂E/∂x_{ic} - ∂E/∂x_{i,now})``. The energy must accept such
+    floating-point points and be differentiable there, as every energy written with ``jnp`` is. Exactly invariant; one
+    gradient evaluation per step. Reference: Grathwohl et al. (2021), ICML, "Oops I Took A Gradient".
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Ising(tw.energies.Grid((4, 4), weight=0.3), bias=0.1)
@@ -57,16 +57,16 @@ class GibbsWithGradients(HasTransitionMatrix):
                 f"expected a Binary, Spin or Categorical space for GibbsWithGradients, got {space}; "
                 "use Langevin or HMC on continuous spaces, and give as_energy(function, space) for a plain function"
             )
-        return _at(energy, space, x.astype(space.dtype))
+        return _state_at(energy, space, x.astype(space.dtype))
 
     def retarget(self, energy: Any, state: GradientState) -> GradientState:
-        return _at(energy, _space(energy), state.x)
+        return _state_at(energy, _space(energy), state.x)
 
     def step(self, key: PRNGKeyArray, energy: Any, state: GradientState) -> tuple[GradientState, Info]:
         space, chains = _space(energy), count_chains(state.x)
         key_move, key_accept = split(key)
         log_q = _log_proposals(space, state)
-        # Gumbel's numbers: the largest of log q + noise falls on a move with probability q
+        # Gumbel noise: log q + noise is largest at a move with probability q
         move = jnp.argmax(log_q - jnp.log(-log_uniform(key_move, log_q.shape)), axis=-1)
         new, log_accept = _propose(energy, space, state, log_q, move)
         accept = log_uniform(key_accept, (chains,)) < log_accept
@@ -83,12 +83,12 @@ class GibbsWithGradients(HasTransitionMatrix):
 
 
 def _space(energy: Any) -> Any:
-    """The space of all chains; an energy that differs from chain to chain may say it only when bound to one."""
+    """The space of all chains; an energy that differs between chains may have a space only when bound to one."""
     space = space_of(energy)
     return space_of(energy.first()) if space is None and isinstance(energy, PerChain) else space
 
 
-def _at(energy: Any, space: Space, x: Array) -> GradientState:
+def _state_at(energy: Any, space: Space, x: Array) -> GradientState:
     def one(energy, point):
         return jax.value_and_grad(energy)(point)
 
@@ -97,7 +97,7 @@ def _at(energy: Any, space: Space, x: Array) -> GradientState:
 
 
 def _propose(energy: Any, space: Space, state: GradientState, log_q: Array, move: Array) -> tuple[GradientState, Array]:
-    """The chains after one ``move`` each, and the logs of the accept ratios; a non-finite energy is never accepted."""
+    """The chains after one ``move`` each, and the log acceptance ratios; a non-finite energy is never accepted."""
     x, chains = state.x.reshape(len(move), -1), jnp.arange(len(move))
     undo = move
     if isinstance(space, Categorical):
@@ -105,25 +105,25 @@ def _propose(energy: Any, space: Space, state: GradientState, log_q: Array, move
         undo = site * space.k + x[chains, site]
         moved = x.at[chains, site].set(label.astype(x.dtype))
     else:
-        moved = x.at[chains, move].set(_flipped(space, x)[chains, move])
-    new = _at(energy, space, moved.reshape(state.x.shape))
+        moved = x.at[chains, move].set(_flip(space, x)[chains, move])
+    new = _state_at(energy, space, moved.reshape(state.x.shape))
     log_ratio = _log_proposals(space, new)[chains, undo] - log_q[chains, move]
     log_accept = state.energy - new.energy + log_ratio
     return new, jnp.where(jnp.isfinite(new.energy), log_accept, -jnp.inf)
 
 
 def _log_proposals(space: Space, state: GradientState) -> Array:
-    """The log-probability of every chain's every move: a site to flip, or ``k·site + label`` to set."""
+    """The log-probability of every move of every chain: a site to flip, or ``k·site + label`` to set."""
     if isinstance(space, Categorical):
         now = jnp.take_along_axis(state.gradient, state.x[..., None], axis=-1)
         here = jax.nn.one_hot(state.x, space.k, dtype=bool)
         change = jnp.where(here, -jnp.inf, now - state.gradient)
     else:
-        change = (state.x - _flipped(space, state.x)) * state.gradient
+        change = (state.x - _flip(space, state.x)) * state.gradient
     return jax.nn.log_softmax(change.reshape(count_chains(state.x), -1) / 2)
 
 
-def _flipped(space: Space, x: Array) -> Array:
+def _flip(space: Space, x: Array) -> Array:
     return 1 - x if isinstance(space, Binary) else -x
 
 
@@ -132,12 +132,12 @@ def _matrix(energy: Any, space: Any) -> Array:
     states = space.states(0, space.size)
 
     def row(x):
-        start = _at(energy, space, x[None])
+        start = _state_at(energy, space, x[None])
         log_q = _log_proposals(space, start)[0]
         moves = jnp.arange(len(log_q))
         here, log_qs = jax.tree.map(lambda leaf: jnp.repeat(leaf, len(moves), axis=0), (start, log_q[None]))
         new, log_accept = _propose(energy, space, here, log_qs, moves)
-        # setting a label to itself is never proposed; its ratio is not a number, its probability zero
+        # a label is never set to itself: the ratio is NaN there and the probability zero
         chances = jnp.where(log_q == -jnp.inf, 0.0, jnp.exp(log_q + jnp.minimum(log_accept, 0)))
         out = jnp.zeros(space.size).at[jax.vmap(space.index)(new.x)].add(chances)
         return out.at[space.index(x)].add(1 - jnp.sum(chances))

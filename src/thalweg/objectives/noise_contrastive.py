@@ -42,7 +42,7 @@ class LogZ(NamedTuple):
     log_z: Array
 
 
-class Carried(NamedTuple):
+class NoiseContrastState(NamedTuple):
     """The objective's state: the noise fitted to the first batch (``None`` if it was given), and, with fixed noise
     points, the points and their ``log_prob``."""
 
@@ -60,7 +60,7 @@ class AbstractNoiseContrast(Objective):
     nu: eqx.AbstractVar[float]
     fixed: eqx.AbstractVar[int | None]
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[LogZ, Carried]:
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[LogZ, NoiseContrastState]:
         refuse_conditions(self, energy)
         check_batch(self, energy, batch)
         key_noise, key_fixed, key_start = jax.random.split(key, 3)
@@ -74,10 +74,12 @@ class AbstractNoiseContrast(Objective):
                     f"{self.fixed}; raise fixed"
                 )
             points, log_probs = draw_noise(key_fixed, noise, self.fixed, batch)
-        log_z = first_log_z(key_start, energy, noise, batch)
-        return LogZ(log_z), Carried(fitted, points, log_probs)
+        log_z = initial_log_z(key_start, energy, noise, batch)
+        return LogZ(log_z), NoiseContrastState(fitted, points, log_probs)
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: LogZ, state: Carried, batch: PyTree) -> tuple[Array, Step]:
+    def loss(
+        self, key: PRNGKeyArray, energy: Any, params: LogZ, state: NoiseContrastState, batch: PyTree
+    ) -> tuple[Array, Step]:
         noise = self.noise if state.fitted is None else state.fitted
         count = count_noise(self.nu, batch)
         if state.log_probs is None:
@@ -259,7 +261,7 @@ def ratio_metrics(log_ratios: Array, log_probs: Array, rows: int) -> dict[str, A
     return means | {"data_outside": outside}
 
 
-def first_log_z(key: PRNGKeyArray, energy: Any, noise: Any, batch: PyTree) -> Array:
+def initial_log_z(key: PRNGKeyArray, energy: Any, noise: Any, batch: PyTree) -> Array:
     """The initial value of the learned log Z: exact if possible, otherwise an importance-sampling estimate."""
     space = space_of(energy)
     if isinstance(energy, HasLogZ):

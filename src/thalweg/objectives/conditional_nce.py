@@ -21,7 +21,7 @@ from thalweg.core import (
 )
 from thalweg.noise.perturbations import Flips, Jitter, Unconditional
 from thalweg.objectives.batches import check_batch, on_real_coordinates
-from thalweg.objectives.contrastive import log_densities
+from thalweg.objectives.noise_contrastive import log_densities
 from thalweg.objectives.noise_density import prepare_noise
 from thalweg.spaces import Finite, Space, is_continuous, point_space
 
@@ -80,8 +80,8 @@ class ConditionalNCE(Objective):
             raise ValueError(f"expected noise for {space}, which has no usual one, got none; give noise=")
         if count_chains(x) < 2:
             raise ValueError(f"expected at least 2 rows to choose the noise from, got {count_chains(x)}; give sigma")
-        scales = _scales(space, _around(self.noise, energy, batch)[1])
-        found = _signals(key, energy, batch, jax.vmap(_maker(space))(scales))
+        scales = _candidate_scales(space, _model_and_points(self.noise, energy, batch)[1])
+        found = _measure_signals(key, energy, batch, jax.vmap(_default_noise(space))(scales))
         clear = found.ratio > _CLEAR * found.error
         halfway = jnp.argmin(jnp.abs(found.loss - (jnp.min(found.loss) + jnp.max(found.loss)) / 2))
         best = jnp.where(jnp.any(clear), jnp.argmax(jnp.where(clear, found.ratio, -jnp.inf)), halfway)
@@ -91,7 +91,7 @@ class ConditionalNCE(Objective):
         noise, metrics = self.noise, {}
         if state is not None:
             space = point_space(energy, split_batch(energy, batch)[0])
-            noise, metrics = _maker(space)(state), {"noise_scale": state}
+            noise, metrics = _default_noise(space)(state), {"noise_scale": state}
         log_ratios = pair_log_ratios(key, energy, noise, batch)
         metrics |= {"accuracy": jnp.mean(log_ratios > 0), "log_ratio": jnp.mean(log_ratios)}
         return jnp.mean(jax.nn.softplus(-log_ratios)), Step(state, metrics)
@@ -99,13 +99,13 @@ class ConditionalNCE(Objective):
 
 def pair_log_ratios(key: PRNGKeyArray, energy: Any, noise: Any, batch: PyTree) -> Float[Array, " rows"]:
     """``log p̃(x) - log p̃(y) + log p_n(y|x) - log p_n(x|y)`` of every x of a batch and a y drawn for it."""
-    model, x = _around(noise, energy, batch)
+    model, x = _model_and_points(noise, energy, batch)
     y = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), noise.sample(key, x), x)
     log_p, log_q = jnp.split(log_densities(tile(model, 2), x, y), 2)
     return log_p - log_q + jax.vmap(noise.log_prob)(y, x) - jax.vmap(noise.log_prob)(x, y)
 
 
-def _around(noise: Any, energy: Any, batch: PyTree) -> tuple[Any, PyTree]:
+def _model_and_points(noise: Any, energy: Any, batch: PyTree) -> tuple[Any, PyTree]:
     """The model of every row and the points to which noise is added: real coordinates for Gaussian noise, which would
     leave a constrained space; the points themselves for any other noise."""
     space = point_space(energy, split_batch(energy, batch)[0])
@@ -127,7 +127,7 @@ def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -
         noises: several noises of one kind with stacked arrays: ``jax.vmap(tw.noise.Jitter)(sigmas)``.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
-    >>> from thalweg.objectives.conditional import signal_to_noise
+    >>> from thalweg.objectives.conditional_nce import signal_to_noise
     >>> data = 1.0 + jax.random.normal(jax.random.key(0), (2000, 1))
     >>> sigmas = jnp.array([0.001, 2.0, 1000.0])
     >>> model = tw.energies.Gaussian([0.0], [1.0])
@@ -135,7 +135,7 @@ def signal_to_noise(key: PRNGKeyArray, energy: Any, batch: Array, noises: Any) -
     >>> int(jnp.argmax(ratios))
     1
     """
-    return _signals(key, energy, batch, noises).ratio
+    return _measure_signals(key, energy, batch, noises).ratio
 
 
 class _Signal(NamedTuple):
@@ -147,7 +147,7 @@ class _Signal(NamedTuple):
 
 
 @compiled
-def _signals(key: PRNGKeyArray, energy: Any, batch: PyTree, noises: Any) -> _Signal:
+def _measure_signals(key: PRNGKeyArray, energy: Any, batch: PyTree, noises: Any) -> _Signal:
     count = count_chains(batch)
     parts = min(_PARTS, count)
     rows = count // parts
@@ -181,12 +181,12 @@ def _product(one: PyTree, other: PyTree) -> Array:
     return sum((jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True)), jnp.zeros(()))
 
 
-def _maker(space: Space) -> Callable[[Array], Any]:
+def _default_noise(space: Space) -> Callable[[Array], Any]:
     """A function from a scale to the default noise of a space."""
     return (lambda scale: Flips(scale, space.levels)) if isinstance(space, Finite) else Jitter
 
 
-def _scales(space: Space, x: Array) -> Float[Array, " scales"]:
+def _candidate_scales(space: Space, x: Array) -> Float[Array, " scales"]:
     if isinstance(space, Finite):
         return jnp.geomspace(0.5 / max(1, math.prod(space.shape)), 0.5, _SCALES)
     deviation = jnp.sqrt(jnp.mean(jnp.var(x, axis=0)))

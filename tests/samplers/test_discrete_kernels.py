@@ -154,7 +154,7 @@ def test_an_energy_for_each_chain(key, kernel):
         assert float(jnp.max(jnp.abs(seen - law) / jnp.sqrt(law * (1 - law) / (chains / 2)))) < 5
 
 
-def test_a_state_goes_on_with_a_changed_energy(key):
+def test_a_state_continues_on_a_changed_energy(key):
     energy, kernel = TARGETS["random bits"], tw.samplers.GibbsWithGradients()
     x = energy.space.noise(key, (6,))
     warm = tw.tempered(energy, 3.0)

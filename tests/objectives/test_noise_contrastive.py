@@ -20,7 +20,7 @@ SPINS = tw.energies.Ising(jnp.array([[0.0, 0.6, -0.4], [0.6, 0.0, 0.5], [-0.4, 0
 
 
 @eqx.filter_jit
-def evaluated(objective, energy, params, state, batch, key):
+def evaluate(objective, energy, params, state, batch, key):
     """The loss, its gradient in the energy and the params, and the metrics."""
 
     @eqx.filter_value_and_grad(has_aux=True)
@@ -33,7 +33,7 @@ def evaluated(objective, energy, params, state, batch, key):
 
 def started(objective, key, energy=MODEL, batch=BATCH):
     params, state = objective.init(key, energy, batch)
-    return evaluated(objective, energy, params, state, batch, key)
+    return evaluate(objective, energy, params, state, batch, key)
 
 
 def assert_same(first, second, rtol=1e-5):
@@ -130,12 +130,12 @@ class Shifted(Energy):
 
 
 @pytest.mark.parametrize("objective", [ConditionalNCE(0.5), RankNCE(NOISE, 4)], ids=["conditional", "rank"])
-def test_log_z_is_not_seen(objective, key):
+def test_log_z_does_not_matter(objective, key):
     params, state = objective.init(key, MODEL, BATCH)
     assert params is None
     values, gradients = [], []
     for constant in (0.0, 4.0):
-        value, gradient, _ = evaluated(objective, Shifted(MODEL, jnp.array(constant)), None, state, BATCH, key)
+        value, gradient, _ = evaluate(objective, Shifted(MODEL, jnp.array(constant)), None, state, BATCH, key)
         values.append(float(value))
         gradients.append(gradient[0].inner)
         assert abs(float(gradient[0].constant)) < 1e-6
@@ -167,10 +167,10 @@ def test_fixed_noise_stays_what_it_was_drawn(key):
     params, state = objective.init(key, MODEL, BATCH)
     assert np.allclose(state.log_probs, jax.vmap(NOISE.log_prob)(state.points), rtol=1e-5)
     keys = jax.random.split(key)
-    first, second = (evaluated(objective, MODEL, params, state, BATCH, k)[0] for k in keys)
+    first, second = (evaluate(objective, MODEL, params, state, BATCH, k)[0] for k in keys)
     assert float(first) == pytest.approx(float(second), rel=1e-6)  # all points, in another order
     fresh = [
-        evaluated(objectives.NCE(NOISE), MODEL, params, state._replace(points=None, log_probs=None), BATCH, k)[0]
+        evaluate(objectives.NCE(NOISE), MODEL, params, state._replace(points=None, log_probs=None), BATCH, k)[0]
         for k in keys
     ]
     assert abs(float(fresh[0]) - float(fresh[1])) > 1e-4
@@ -188,7 +188,7 @@ def test_log_z_starts_at_the_truth_where_that_is_known(key):
     # and all later batches share the noise that the first was fitted to
     params, state = objectives.NCE().init(key, MODEL, BATCH)
     assert np.allclose(state.fitted.mean, BATCH.mean(axis=0), atol=1e-5)
-    assert np.isfinite(evaluated(objectives.NCE(), MODEL, params, state, BATCH + 1.0, key)[0])
+    assert np.isfinite(evaluate(objectives.NCE(), MODEL, params, state, BATCH + 1.0, key)[0])
 
 
 @pytest.mark.slow
@@ -205,8 +205,8 @@ def test_images_and_intervals_get_noise_of_their_own(key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("d", "within"), [(2, 0.02), (16, 0.2)])
-def test_log_z_of_a_gaussian_is_learnt(d, within, key):
-    """Begun at the data's mean and variances: from afar the loss is flat, and little is learnt."""
+def test_log_z_of_a_gaussian_is_learned(d, within, key):
+    """Started at the data's mean and variances: from far away the loss is flat, and little is learned."""
     truth = target(jax.random.key(d), d)
     data = truth.sample(key, (50_000,))
     noise = tw.noise.fit_mixture(data[:20_000], 2, key=key)
@@ -215,7 +215,7 @@ def test_log_z_of_a_gaussian_is_learnt(d, within, key):
     run = tw.fit(energy, data, objectives.NCE(noise, 0.5), optimizer=optimizer, steps=1000, batch_size=1000, key=key)
     assert float(run.params.log_z) == pytest.approx(float(truth.log_z), abs=within)
     assert float(run.energy.log_z) == pytest.approx(float(run.params.log_z), abs=within)
-    # as many numbers are learnt as a Gaussian has, each at the price of half a nat over the number of rows, and a half
+    # as many numbers are learned as a Gaussian has, each at the price of half a nat over the number of rows, and a half
     # as much again for the noise
     assert divergence(truth, run.energy) < 4 * (d * (d + 3) / 2) / 50_000
 

@@ -43,7 +43,7 @@ class AbstractSiteObjective(DiscreteObjective):
 
         def both(model, x):
             ratios = log_ratios(model, space, x)
-            return self.point(ratios), -_surprise(jax.lax.stop_gradient(ratios))
+            return self.point(ratios), -_negative_log_pseudo_likelihood(jax.lax.stop_gradient(ratios))
 
         losses, log_likelihoods = _over_rows(both, model, space, x)
         return jnp.mean(losses), Step(None, {"pseudo_log_likelihood": jnp.mean(log_likelihoods)})
@@ -68,7 +68,7 @@ class PseudoLikelihood(AbstractSiteObjective):
     """
 
     def point(self, log_ratios: Float[Array, "sites others"]) -> Float[Array, ""]:
-        return _surprise(log_ratios)
+        return _negative_log_pseudo_likelihood(log_ratios)
 
 
 class RatioMatching(AbstractSiteObjective):
@@ -107,14 +107,14 @@ def log_ratios(energy: Any, space: Finite, x: Array) -> Float[Array, "sites othe
         # an energy may return whole numbers
         return -jnp.asarray(energy(x), jnp.result_type(float))
 
-    def changed(site, level):
+    def log_density_with(site, level):
         return log_density(flat.at[site].set(levels[level]).reshape(x.shape))
 
-    every_level = jax.vmap(changed, in_axes=(None, 0))
+    every_level = jax.vmap(log_density_with, in_axes=(None, 0))
     return jax.vmap(every_level)(jnp.arange(flat.size), others) - log_density(x)
 
 
-def _surprise(log_ratios: Array) -> Array:
+def _negative_log_pseudo_likelihood(log_ratios: Array) -> Array:
     """``-Σ_i log p(x_i | rest)``."""
     own = jnp.zeros((len(log_ratios), 1), log_ratios.dtype)
     return jnp.sum(jax.nn.logsumexp(jnp.concatenate([own, log_ratios], axis=1), axis=1))
