@@ -1,10 +1,14 @@
-"""Everything shown is run: README and docs code blocks, and the examples in docstrings."""
+"""Everything shown is run: README and docs code blocks, and the examples in docstrings.
+
+JAX's check for keys used twice is on; two equal keys made apart, which it cannot see, are looked for in the text.
+"""
 
 import doctest
 import importlib
 import inspect
 import pkgutil
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -47,6 +51,25 @@ def test_docstring_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert failed == 0
+
+
+def keys_made_twice(code):
+    """The numbers from which an example makes more than one key."""
+    counts = Counter(re.findall(r"random\.key\((\d+)\)", code))
+    return [number for number, count in counts.items() if count > 1]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_no_code_block_makes_a_key_twice(block):
+    assert keys_made_twice(block) == []
+
+
+def test_no_docstring_makes_a_key_twice():
+    found = {}
+    for module in pkgutil.walk_packages(thalweg.__path__, "thalweg."):
+        for example in doctest.DocTestFinder().find(importlib.import_module(module.name)):
+            found[example.name] = keys_made_twice("".join(each.source for each in example.examples))
+    assert len(found) > 300 and {name: numbers for name, numbers in found.items() if numbers} == {}
 
 
 @pytest.mark.parametrize("name", PACKAGES)
