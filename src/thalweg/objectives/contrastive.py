@@ -130,7 +130,7 @@ class NCE(AbstractNoiseContrast):
     >>> key_data, key_fit = jax.random.split(jax.random.key(0))
     >>> data = 2.0 + jax.random.normal(key_data, (1000, 1))
     >>> energy, objective = tw.energies.Gaussian([0.0], [1.0]), tw.objectives.NCE()
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=200, key=key_fit)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=400, batch_size=200, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3), bool(abs(run.params.log_z - 0.9189) < 0.2)
     (True, True)
     """

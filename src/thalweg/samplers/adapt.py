@@ -258,7 +258,8 @@ class _Fitted:
         chains = count_chains(state.x)
         covariance = jnp.ones(self.real(state).shape[1])
         covariance = jnp.diag(covariance) if self.dense else covariance
-        accepts = lambda size: self.step_each(key, state, size, covariance)[1] > target
+        # the same random numbers at every size, so that only the size decides
+        accepts = lambda size: self.step_each(jax.random.clone(key), state, size, covariance)[1] > target
         size = jnp.broadcast_to(self.middle, (chains,))
         up = accepts(size)
 
