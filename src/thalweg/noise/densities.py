@@ -92,6 +92,12 @@ class Marginals(Module):
     ``log p(x) = Σ_i log Σ_k w_ik N(x_i; low_i + (k + ½)·width_i, h_i²)``.
 
     Made by `fit_marginals`. ``log_weights`` is ``(*event, bins)``, the others have the point's shape.
+
+    >>> import jax, thalweg as tw
+    >>> key_data, key_draw = jax.random.split(jax.random.key(0))
+    >>> density = tw.noise.fit_marginals(tw.data.two_moons(key_data, 500))
+    >>> density.sample(key_draw, (5,)).shape
+    (5, 2)
     """
 
     low: Array
@@ -120,6 +126,12 @@ class KernelDensity(Module):
 
     Made by `fit_kde`. Kept as the points seen through W with ``WᵀW = (h²Σ)⁻¹``, where all Gaussians are white; one
     evaluation is a product of these ``(n, d)`` with a vector.
+
+    >>> import jax, thalweg as tw
+    >>> key_data, key_draw = jax.random.split(jax.random.key(0))
+    >>> density = tw.noise.fit_kde(tw.data.two_moons(key_data, 500))
+    >>> density.points.shape, density.sample(key_draw, (5,)).shape
+    ((500, 2), (5, 2))
     """
 
     mean: Array

@@ -53,6 +53,12 @@ class WarmedUp(_KernelAndPoints):
 
     ``state`` is theirs too, to go on from with ``tw.sample(energy, kernel, state, …)``; ``moved`` says how often each
     chain was found stuck and moved to where a healthy one was, ``(chains,)``; ``report`` says so in words.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> energy, mala = tw.energies.Gaussian(jnp.zeros(2)), tw.samplers.MALA(0.01)
+    >>> warmed = tw.samplers.warm_up(energy, mala, jnp.zeros((4, 2)), key=jax.random.key(0))
+    >>> bool(warmed.kernel.step_size > 0.1), warmed.x.shape, warmed.moved.shape
+    (True, (4, 2), (4,))
     """
 
     state: Any

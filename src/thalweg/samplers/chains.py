@@ -18,6 +18,12 @@ class Chains(eqx.Module):
     ``draws`` is ``(chains, draws, *event)``, or a tree of such; ``stats`` holds the kernel's metrics, per chain over
     the kept part of the run: ``acceptance`` (mean) and ``divergences`` (count), each where the kernel has it;
     ``state`` is where the run ended: ``tw.sample(energy, kernel, chains.state, …)`` goes on from there.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> energy, kernel = lambda x: 0.5 * jnp.sum(x**2), tw.samplers.MALA(0.5)
+    >>> chains = tw.sample(energy, kernel, jnp.zeros((4, 2)), key=jax.random.key(0), draws=100)
+    >>> chains.draws.shape, chains.stats["acceptance"].shape, chains.energies(energy).shape
+    ((4, 100, 2), (4,), (4, 100))
     """
 
     draws: Any

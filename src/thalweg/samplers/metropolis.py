@@ -76,7 +76,19 @@ class RandomWalk(Tunable):
 
 
 class Proposal(Module):
-    """How to propose one point from another, and the correction for doing so unevenly."""
+    """How to propose one point ``x' ~ q(·|x)`` from another, and the correction ``q(x|x') / q(x'|x)`` for doing so
+    unevenly; `MetropolisHastings` makes a kernel of it.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> class Reflect(tw.samplers.Proposal):  # x' = -x, both ways alike
+    ...     def propose(self, key, x):
+    ...         return -x
+    ...     def log_ratio(self, x, proposed):
+    ...         return jnp.zeros(())
+    >>> kernel, energy = tw.samplers.MetropolisHastings(Reflect()), lambda x: jnp.sum(x**2)
+    >>> tw.sample(energy, kernel, jnp.ones((1, 1)), key=jax.random.key(0), draws=3).draws.ravel().tolist()
+    [-1.0, 1.0, -1.0]
+    """
 
     @abc.abstractmethod
     def propose(self, key: PRNGKeyArray, x: Array) -> Array:
