@@ -11,7 +11,17 @@ from thalweg.cli.main import app
 from thalweg.data import CATALOGUE
 from thalweg.experiments import EXPERIMENTS
 
-COMMANDS = [[], ["train"], ["sample"], ["report"], ["reproduce"], ["data"], ["data", "list"], ["data", "get"]]
+COMMANDS = [
+    [],
+    ["train"],
+    ["sample"],
+    ["report"],
+    ["reproduce"],
+    ["doctor"],
+    ["data"],
+    ["data", "list"],
+    ["data", "get"],
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

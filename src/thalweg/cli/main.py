@@ -202,6 +202,24 @@ def reproduce(
         typer.echo(f"{'numbers' if path.suffix == '.json' else 'figure'}: {path}")
 
 
+@app.command(short_help="Look at this installation and say what is wrong with it.")
+def doctor() -> None:
+    """Look at this installation: versions, devices, memory, data, optional packages, and whether a chain runs.
+
+    Ends with code 0 if all is well and with code 1 if something is wrong; what to do about it is said.
+    """
+    with working("looking"):
+        from thalweg.cli.doctor import examine
+
+        findings = examine()
+    _table(("what", "found"), [(finding.what, finding.found) for finding in findings])
+    problems = [finding for finding in findings if finding.problem]
+    for finding in problems:
+        typer.echo(f"{finding.what}: {finding.problem}")
+    typer.echo(f"{len(problems)} problem{'s' * (len(problems) > 1)} found." if problems else "All is well.")
+    raise typer.Exit(1 if problems else 0)
+
+
 @data.command("list")
 def data_list() -> None:
     """List the data sets that can be loaded by name, and whether they are here already."""

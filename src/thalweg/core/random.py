@@ -45,7 +45,8 @@ def split(key: PRNGKeyArray, count: int = 2) -> Array:
 
     >>> import jax
     >>> from thalweg.core.random import split
-    >>> bool((split(jax.random.key(0), 3) == jax.random.split(jax.random.key(0), 3)).all())
+    >>> key = jax.random.key(0)
+    >>> bool((split(key, 3) == jax.random.split(jax.random.clone(key), 3)).all())
     True
     """
     words = _words(key)
@@ -60,7 +61,8 @@ def fold_in(key: PRNGKeyArray, number: Array | int) -> PRNGKeyArray:
 
     >>> import jax
     >>> from thalweg.core.random import fold_in
-    >>> bool(fold_in(jax.random.key(0), 7) == jax.random.fold_in(jax.random.key(0), 7))
+    >>> key = jax.random.key(0)
+    >>> bool(fold_in(key, 7) == jax.random.fold_in(jax.random.clone(key), 7))
     True
     """
     words = _words(key)
@@ -128,7 +130,7 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype | None = 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.core.random import normal
     >>> key = jax.random.key(0)
-    >>> bool(jnp.allclose(normal(key, (3, 5)), jax.random.normal(key, (3, 5)), rtol=1e-5))
+    >>> bool(jnp.allclose(normal(key, (3, 5)), jax.random.normal(jax.random.clone(key), (3, 5)), rtol=1e-5))
     True
     """
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -158,7 +160,8 @@ def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
 
     >>> import jax
     >>> from thalweg.core.random import uniform
-    >>> bool((uniform(jax.random.key(0), (5,)) == jax.random.uniform(jax.random.key(0), (5,))).all())
+    >>> key = jax.random.key(0)
+    >>> bool((uniform(key, (5,)) == jax.random.uniform(jax.random.clone(key), (5,))).all())
     True
     """
     bits = _bits(key, shape) if jnp.result_type(float) == np.float32 else None

@@ -19,7 +19,12 @@ Crop = int | Literal["square"] | None
 
 
 class Attributes(NamedTuple):
-    """CelebA's attribute file: `values` (images, attributes) is 1 where the attribute is present, else 0."""
+    """CelebA's attribute file: `values` (images, attributes) is 1 where the attribute is present, else 0.
+
+    >>> attributes = Attributes(("000001.jpg",), ("Bald", "Smiling"), np.array([[0, 1]]))
+    >>> attributes.values[:, attributes.names.index("Smiling")].tolist()
+    [1]
+    """
 
     files: tuple[str, ...]
     names: tuple[str, ...]

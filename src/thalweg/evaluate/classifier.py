@@ -70,7 +70,7 @@ class ConvClassifier(eqx.Module):
 
 
 class DigitNetwork(eqx.Module):
-    """A trained classifier, as a network for `image_scores`.
+    """A trained classifier, as a network for `image_scores`; made by `digit_network`, where an example uses one.
 
     ``name`` describes the network and its accuracy, ``accuracy`` is measured on held-out images, ``labels`` are the
     classes in the order of the probabilities, ``path`` is the file of its weights.

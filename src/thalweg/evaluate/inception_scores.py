@@ -17,6 +17,17 @@ class FeatureNetwork(Protocol):
 
     The call takes images ``(n, height, width, channels)`` in [-1, 1] and returns features ``(n, d)`` and class
     probabilities ``(n, classes)``. `digit_network` and `InceptionNetwork` provide two of them.
+
+    >>> import numpy as np
+    >>> from thalweg.evaluate import FeatureNetwork
+    >>> class Halves:
+    ...     name = "mean of the upper and of the lower half"
+    ...     def __call__(self, images):
+    ...         features = np.stack([half.mean(axis=(1, 2, 3)) for half in np.array_split(images, 2, axis=1)], axis=1)
+    ...         weights = np.exp(features)
+    ...         return features, weights / weights.sum(axis=1, keepdims=True)
+    >>> isinstance(Halves(), FeatureNetwork), Halves()(np.zeros((3, 8, 8, 1)))[1].shape
+    (True, (3, 2))
     """
 
     @property
@@ -34,7 +45,14 @@ class HasAccuracy(Protocol):
 
 
 class InceptionScore(NamedTuple):
-    """The mean of the score over the splits, and its population standard deviation between the splits."""
+    """The mean of the score over the splits, and its population standard deviation between the splits.
+
+    >>> import numpy as np
+    >>> from thalweg.evaluate import inception_score
+    >>> score = inception_score(np.full((20, 4), 0.25), splits=2)
+    >>> round(score.mean, 4), round(score.deviation, 4)
+    (1.0, 0.0)
+    """
 
     mean: float
     deviation: float

@@ -44,7 +44,13 @@ __all__ = [
 
 
 class Moments(NamedTuple):
-    """``mean`` of the event's shape, ``covariance`` of that shape twice."""
+    """``mean`` of the event's shape, ``covariance`` of that shape twice.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> moments = tw.exact.moments(tw.energies.Gaussian(jnp.array([1.0, 2.0])))
+    >>> moments.mean.shape, moments.covariance.shape
+    ((2,), (2, 2))
+    """
 
     mean: Array
     covariance: Array

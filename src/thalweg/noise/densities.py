@@ -111,6 +111,12 @@ class Marginals(Module):
     ``log p(x) = Σ_i log Σ_k w_ik N(x_i; low_i + (k + ½)·width_i, h_i²)``.
 
     Returned by `fit_marginals`. ``log_weights`` is ``(*event, bins)``; the other arrays have the point's shape.
+
+    >>> import jax, thalweg as tw
+    >>> key_data, key_draw = jax.random.split(jax.random.key(0))
+    >>> density = tw.noise.fit_marginals(tw.data.two_moons(key_data, 500))
+    >>> density.sample(key_draw, (5,)).shape
+    (5, 2)
     """
 
     low: Array
@@ -141,6 +147,12 @@ class KernelDensity(Module):
 
     Returned by `fit_kde`. The points are stored multiplied by W with ``WᵀW = (h²Σ)⁻¹``, so that all Gaussians are
     white; one evaluation is a product of this matrix ``(n, d)`` with a vector.
+
+    >>> import jax, thalweg as tw
+    >>> key_data, key_draw = jax.random.split(jax.random.key(0))
+    >>> density = tw.noise.fit_kde(tw.data.two_moons(key_data, 500))
+    >>> density.points.shape, density.sample(key_draw, (5,)).shape
+    ((500, 2), (5, 2))
     """
 
     mean: Array

@@ -56,11 +56,11 @@ class AdversarialNCE(AbstractLearnedNoise):
         nu: as in `NCE`.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data, energy = tw.data.two_moons(key, 500), tw.energies.MLP(2, width=16, key=key)
+    >>> key_data, key_model, key_fit, key_draw = jax.random.split(jax.random.key(0), 4)
+    >>> data, energy = tw.data.two_moons(key_data, 500), tw.energies.MLP(2, width=16, key=key_model)
     >>> objective = tw.objectives.AdversarialNCE(many=32, width=16)
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key)
-    >>> run.history["log_prob_bias"].shape, run.state.noise.sampler.sample(key, (5,)).shape
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key_fit)
+    >>> run.history["log_prob_bias"].shape, run.state.noise.sampler.sample(key_draw, (5,)).shape
     ((2,), (5, 2))
     """
 

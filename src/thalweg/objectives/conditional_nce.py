@@ -52,10 +52,10 @@ class ConditionalNCE(Objective):
             `Flips`, `Unconditional`, or your own.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (1000, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (1000, 1))
     >>> energy, objective = tw.energies.Gaussian([0.0], [1.0]), tw.objectives.ConditionalNCE()
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=200, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=200, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3)
     True
     """

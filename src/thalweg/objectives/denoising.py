@@ -44,11 +44,11 @@ class DenoisingScoreMatching(AbstractScoreObjective):
             mixture of the noisy densities); or a schedule ``update -> σ``, such as optax's.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (1000, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (1000, 1))
     >>> objective = tw.objectives.DenoisingScoreMatching(sigma=0.5)
     >>> energy = tw.energies.Gaussian([0.0], [1.0])
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=300, batch_size=200, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=300, batch_size=200, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.2), bool(abs(run.energy.covariance[0, 0] - 1.25) < 0.25)
     (True, True)
     """
@@ -122,11 +122,11 @@ class NoiseConditionalScoreMatching(Objective):
             learn are those at which data points become distinguishable, about the standard deviation of the data.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = tw.data.eight_gaussians(key, 1000)
-    >>> network = tw.energies.NoiseConditionalMLP(2, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data = tw.data.eight_gaussians(key_data, 1000)
+    >>> network = tw.energies.NoiseConditionalMLP(2, key=key_model)
     >>> objective = tw.objectives.NoiseConditionalScoreMatching(tw.noise.geometric_ladder(5.0, 0.1, 8))
-    >>> run = tw.fit(network, data, objective, optimizer=optax.adam(1e-3), steps=3, batch_size=100, key=key, ema=0.9)
+    >>> run = tw.fit(network, data, objective, optimizer=optax.adam(1e-3), steps=3, batch_size=100, key=key_fit)
     >>> run.state.shape
     (8,)
     """

@@ -68,11 +68,11 @@ class ExactLikelihood(Objective):
         bounds: ``(low, high)``, numbers or arrays of the point's shape, instead of the range of the batch.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = tw.data.two_moons(key, 1000)
-    >>> energy = tw.energies.MLP(2, width=16, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data = tw.data.two_moons(key_data, 1000)
+    >>> energy = tw.energies.MLP(2, width=16, key=key_model)
     >>> objective = tw.objectives.ExactLikelihood(points=64**2)
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.01), steps=100, batch_size=200, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.01), steps=100, batch_size=200, key=key_fit)
     >>> bool(run.history["log_likelihood"][-1] > run.history["log_likelihood"][0] + 0.5)
     True
     """

@@ -70,13 +70,13 @@ class LatentLikelihood(Objective):
     >>> def posterior(key, energy, x):
     ...     precision = 1 + energy.w**2
     ...     return energy.w * x / precision + jax.random.normal(key, (1,)) / jnp.sqrt(precision)
-    >>> key = jax.random.key(0)
-    >>> data = jnp.sqrt(5.0) * jax.random.normal(key, (1000, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = jnp.sqrt(5.0) * jax.random.normal(key_data, (1000, 1))
     >>> objective = tw.objectives.LatentLikelihood(
     ...     kernel=tw.samplers.MALA(1.0), start=tw.samplers.persistent(), posterior=posterior
     ... )
     >>> run = tw.fit(Factor(jnp.ones(())), data, objective, optimizer=optax.adam(0.03), steps=200, batch_size=200,
-    ...              key=key)
+    ...              key=key_fit)
     >>> bool(abs(run.energy.w - 2.0) < 0.3)
     True
     """

@@ -127,10 +127,10 @@ class FlowNCE(AbstractLearnedNoise):
         held_out: rows ``(n, *event)`` over which the two log-likelihoods are averaged.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data, energy = tw.data.two_moons(key, 500), tw.energies.MLP(2, width=16, key=key)
-    >>> objective = tw.objectives.FlowNCE(tw.noise.flow(2, key=key, layers=1, width=8, knots=4))
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key)
+    >>> key_data, key_model, key_flow, key_fit = jax.random.split(jax.random.key(0), 4)
+    >>> data, energy = tw.data.two_moons(key_data, 500), tw.energies.MLP(2, width=16, key=key_model)
+    >>> objective = tw.objectives.FlowNCE(tw.noise.flow(2, key=key_flow, layers=1, width=8, knots=4))
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key_fit)
     >>> run.history["log_likelihood_flow"].shape
     (2,)
     """

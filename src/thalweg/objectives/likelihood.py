@@ -60,11 +60,11 @@ class MaximumLikelihood(Objective):
         sampler_gradient_steps: the number of last steps of a chain that are differentiated.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (500, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (500, 1))
     >>> objective = tw.objectives.MaximumLikelihood(tw.samplers.MALA(0.5), steps=5, start=tw.samplers.persistent())
     >>> energy = tw.energies.Gaussian(jnp.zeros(1), jnp.ones(1))
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=100, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=100, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3)
     True
     """

@@ -131,10 +131,10 @@ class NCE(AbstractNoiseContrast):
             default every update draws fresh noise.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (1000, 1))
-    >>> energy = tw.energies.Gaussian([0.0], [1.0])
-    >>> run = tw.fit(energy, data, tw.objectives.NCE(), optimizer=optax.adam(0.05), steps=200, batch_size=200, key=key)
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (1000, 1))
+    >>> energy, objective = tw.energies.Gaussian([0.0], [1.0]), tw.objectives.NCE()
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=400, batch_size=200, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3), bool(abs(run.params.log_z - 0.9189) < 0.2)
     (True, True)
     """
@@ -167,10 +167,10 @@ class RankNCE(Objective):
         priors: ρ, ``(L,)``, positive; equal by default.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (1000, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (1000, 1))
     >>> energy, objective = tw.energies.Gaussian([0.0], [1.0]), tw.objectives.RankNCE(candidates=5)
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=200, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=200, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3)
     True
     """

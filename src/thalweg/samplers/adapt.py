@@ -53,6 +53,12 @@ class WarmedUp(_KernelAndPoints):
 
     ``state`` is the state of the chains, from which ``tw.sample(energy, kernel, state, …)`` continues; ``moved``
     ``(chains,)`` counts how often each chain was stuck and moved to a healthy one; ``report`` is a summary in words.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> energy, mala = tw.energies.Gaussian(jnp.zeros(2)), tw.samplers.MALA(0.01)
+    >>> warmed = tw.samplers.warm_up(energy, mala, jnp.zeros((4, 2)), key=jax.random.key(0))
+    >>> bool(warmed.kernel.step_size > 0.1), warmed.x.shape, warmed.moved.shape
+    (True, (4, 2), (4,))
     """
 
     state: Any
@@ -257,7 +263,8 @@ class _Tuner:
         chains = count_chains(state.x)
         covariance = jnp.ones(self.real(state).shape[1])
         covariance = jnp.diag(covariance) if self.dense else covariance
-        accepts = lambda size: self.step_each(key, state, size, covariance)[1] > target
+        # the same random numbers at every size, so that only the size decides
+        accepts = lambda size: self.step_each(jax.random.clone(key), state, size, covariance)[1] > target
         size = jnp.broadcast_to(self.middle, (chains,))
         up = accepts(size)
 

@@ -22,6 +22,12 @@ class Chains(eqx.Module):
     ``draws`` is ``(chains, draws, *event)``, or a tree of such arrays; ``stats`` holds the kernel's metrics per chain,
     without burn-in: ``acceptance`` (mean) and ``divergences`` (count), if the kernel has them; ``state`` is the final
     state of the chains, from which ``tw.sample(energy, kernel, chains.state, …)`` continues.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> energy, kernel = lambda x: 0.5 * jnp.sum(x**2), tw.samplers.MALA(0.5)
+    >>> chains = tw.sample(energy, kernel, jnp.zeros((4, 2)), key=jax.random.key(0), draws=100)
+    >>> chains.draws.shape, chains.stats["acceptance"].shape, chains.energies(energy).shape
+    ((4, 100, 2), (4,), (4, 100))
     """
 
     draws: Any

@@ -75,7 +75,18 @@ class RandomWalk(Tunable):
 
 
 class Proposal(Module):
-    """A proposal distribution ``q(x' | x)`` and its Hastings correction."""
+    """A proposal distribution ``q(x' | x)`` and its Hastings correction.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> class Reflect(tw.samplers.Proposal):  # x' = -x, both ways alike
+    ...     def propose(self, key, x):
+    ...         return -x
+    ...     def log_ratio(self, x, proposed):
+    ...         return jnp.zeros(())
+    >>> kernel, energy = tw.samplers.MetropolisHastings(Reflect()), lambda x: jnp.sum(x**2)
+    >>> tw.sample(energy, kernel, jnp.ones((1, 1)), key=jax.random.key(0), draws=3).draws.ravel().tolist()
+    [-1.0, 1.0, -1.0]
+    """
 
     @abc.abstractmethod
     def propose(self, key: PRNGKeyArray, x: Array) -> Array:

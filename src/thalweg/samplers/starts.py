@@ -28,6 +28,13 @@ class Start(Module):
     """A rule for where the chains of a training update start. Its memory holds kernel states, momenta included.
 
     ``batch`` holds the points of an update, or ``(x, c)`` for a `ConditionalEnergy`; there are as many chains as rows.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> start, kernel, energy = tw.samplers.from_data(), tw.samplers.MALA(0.1), lambda x: jnp.sum(x**2)
+    >>> key_init, key_begin = jax.random.split(jax.random.key(0))
+    >>> memory = start.init(key_init, kernel, energy, jnp.ones((3, 2)))
+    >>> start.begin(key_begin, kernel, energy, memory, jnp.ones((3, 2))).state.x.shape
+    (3, 2)
     """
 
     omits_defaults: ClassVar[bool] = True

@@ -95,11 +95,11 @@ def fit(
         DivergedError: where the loss or the weights are not finite, or the training runs away.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = tw.data.two_moons(key, 1000)
-    >>> energy = tw.energies.MLP(2, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data = tw.data.two_moons(key_data, 1000)
+    >>> energy = tw.energies.MLP(2, key=key_model)
     >>> run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(steps=5), optimizer=optax.adam(1e-3),
-    ...              steps=3, batch_size=100, key=key)
+    ...              steps=3, batch_size=100, key=key_fit)
     >>> run.history["energy_gap"].shape
     (3,)
     """
@@ -220,10 +220,10 @@ def working_memory(
     """The bytes one training update needs beside its inputs and outputs, as the compiler planned it.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> energy, batch = tw.energies.MLP(2, key=key), tw.data.two_moons(key, 100)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> energy, batch = tw.energies.MLP(2, key=key_model), tw.data.two_moons(key_data, 100)
     >>> objective = tw.objectives.DenoisingScoreMatching()
-    >>> tw.train.working_memory(energy, batch, objective, optimizer=optax.adam(1e-3), key=key) > 10_000
+    >>> tw.train.working_memory(energy, batch, objective, optimizer=optax.adam(1e-3), key=key_fit) > 10_000
     True
     """
     check_concrete(key=key, energy=energy, objective=objective, batch=batch)

@@ -42,11 +42,13 @@ def load(
 
     >>> import jax, optax, tempfile, thalweg as tw
     >>> from thalweg.train.restore import load
-    >>> key, objective, optimizer = jax.random.key(0), tw.objectives.MaximumLikelihood(steps=2), optax.adam(1e-3)
-    >>> data, energy = tw.data.two_moons(key, 100), tw.energies.MLP(2, key=key)
+    >>> key_data, key_model, key_fit, key_load = jax.random.split(jax.random.key(0), 4)
+    >>> data, energy = tw.data.two_moons(key_data, 100), tw.energies.MLP(2, key=key_model)
+    >>> objective, optimizer = tw.objectives.MaximumLikelihood(steps=2), optax.adam(1e-3)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = tw.fit(energy, data, objective, optimizer=optimizer, steps=3, batch_size=10, key=key, run_dir=folder)
-    ...     again = load(folder, energy, data[:10], objective, optimizer=optimizer, key=key)
+    ...     run = tw.fit(energy, data, objective, optimizer=optimizer, steps=3, batch_size=10, key=key_fit,
+    ...                  run_dir=folder)
+    ...     again = load(folder, energy, data[:10], objective, optimizer=optimizer, key=key_load)
     >>> again.step, bool(again.energy(data[0]) == run.energy(data[0]))
     (3, True)
     """
