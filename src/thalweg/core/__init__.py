@@ -4,6 +4,7 @@ as users give them, and what is done for a whole population."""
 from thalweg.core.checks import (
     as_path,
     between,
+    check_function,
     check_instance,
     check_point,
     finite,
@@ -120,6 +121,7 @@ __all__ = [
     "between",
     "bind",
     "bind_batch",
+    "check_function",
     "check_instance",
     "check_point",
     "check_scalar",

@@ -64,6 +64,8 @@ class Clamped(Energy):
         On labels also one-hot rows ``(free, k)`` are taken, in which energies have gradients.
         """
         space, shape = space_of(self.energy), self.values.shape
+        if not isinstance(x, (jax.Array, np.ndarray)):
+            raise ValueError(f"expected one point as an array, got {type(x).__name__}; give its free coordinates")
         if jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(self.values.dtype, jnp.floating):
             raise ValueError(
                 f"expected floating-point points, as the held values are, got {x.dtype}; convert with x.astype(float)"

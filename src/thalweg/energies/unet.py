@@ -165,7 +165,8 @@ def _check(shape: tuple[int, ...], channels: tuple[int, ...], blocks: int, patch
         raise ValueError(
             f"expected the shape of an image (height, width, channels), got {shape}; for vectors use an MLP"
         )
-    whole_number("blocks", blocks), whole_number("patch", patch)
+    for name, value in (("blocks", blocks), ("patch", patch)):
+        whole_number(name, value)
     if not as_shape(channels):
         raise ValueError("expected the channels of one resolution or more, got none; use for example (32, 64)")
     factor = patch * 2 ** (len(channels) - 1)

@@ -15,6 +15,7 @@ from thalweg.core import (
     Space,
     Verdict,
     as_energy,
+    check_function,
     compiled,
     energies,
     require_energy,
@@ -178,6 +179,7 @@ def exact_sampler(energy: Any, exact: Sampler | None) -> Sampler:
     """``exact`` where it is given, else the energy's own samples, else those of an enumeration."""
     space = space_of(energy)
     if exact is not None:
+        check_function("exact(key, shape) -> points", exact, "energy.sample")
         whole = space_of(energy.energy) if isinstance(energy, Clamped) else space
         return lambda key, shape: as_points(whole, exact(key, shape), "exact")
     if isinstance(energy, HasSampler):

@@ -77,10 +77,9 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
 
 def _check(matrix: Any, law: Any) -> tuple[np.ndarray, np.ndarray]:
     """Both in double precision, refused where they are not a transition matrix and a law."""
-    step, probabilities = (
-        np.asarray(value, np.float64) if real(name, value).size else np.zeros(0)
-        for name, value in (("matrix", matrix), ("law", law))
-    )
+    for name, value in (("matrix", matrix), ("law", law)):
+        real(name, value)
+    step, probabilities = np.asarray(matrix, np.float64), np.asarray(law, np.float64)
     if step.ndim != 2 or step.shape[0] != step.shape[1] or probabilities.shape != step.shape[:1] or not step.size:
         raise ValueError(
             f"expected a matrix (states, states) and a law (states,), got {step.shape} and {probabilities.shape}; "

@@ -33,10 +33,10 @@ class IndependentBernoulli(eqx.Module):
         probability = positive("every probability", probability)
         if is_concrete(probability) and np.any(np.asarray(probability) >= 1):
             raise ValueError(f"expected probabilities below 1, got {probability}; leave every level possible")
-        levels = as_levels(levels)
-        if len(levels) != 2:
+        two = as_levels(levels)
+        if len(two) != 2:
             raise ValueError(f"expected two rising levels, got {levels}; use IndependentCategorical for more")
-        self.logits, self.levels = jnp.log(probability) - jnp.log1p(-probability), levels
+        self.logits, self.levels = jnp.log(probability) - jnp.log1p(-probability), two
 
     def log_prob(self, x: Array) -> Array:
         check_point(x, self.logits.shape)

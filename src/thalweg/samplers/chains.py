@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from thalweg.core import check_instance, compiled, require_energy
+from thalweg.core import check_function, compiled, require_energy
 from thalweg.samplers.diagnostics import Summary, name_leaf, summarise
 
 
@@ -45,7 +45,7 @@ class Chains(eqx.Module):
         """
         if function is None:
             return summarise(self.draws, self.stats)
-        check_instance("a function of one point", function, ("__call__",), "lambda x: x.mean()")
+        check_function("a function of one point", function, "lambda x: x.mean()")
         return summarise(_evaluate(function, self.draws), self.stats, name="f(x)")
 
     def to_arviz(self) -> Any:

@@ -69,6 +69,11 @@ def advance(
     >>> tw.samplers.advance(energy, kernel, state, key=key, steps=2)[0].x[0].tolist()
     [0.25, 0.25]
     """
+    require_model("advance", energy)
+    check_kernel(kernel)
+    if not isinstance(state, State):
+        raise ValueError(f"expected a state, got {type(state).__name__}; make one by kernel.init(key, energy, x)")
+    key, steps = typed_key(key), whole_number("steps", steps, 0)
     state, totals = _advance(energy, kernel, state, key, steps, measure, first_block)
     return state, reduce_totals(totals, steps)
 
