@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,10 +177,23 @@ def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str
             raise ValueError(f"expected {what}, got {_shown(value)} without {method}; give for example {example}")
 
 
-def check_function(what: str, value: Any, example: str) -> None:
-    """Refuse a class where a function is wanted, and what cannot be called."""
+def check_function(what: str, value: Any, example: str, *arguments: Any) -> None:
+    """Refuse a class where a function is wanted, and what cannot be called.
+
+    With ``arguments``, shapes of arrays, also a function that takes other ones or returns something but numbers.
+    """
     if isinstance(value, type) or not callable(value):
         raise ValueError(f"expected {what}, got {_shown(value)}; give for example {example}")
+    if not arguments:
+        return
+    try:
+        made = jax.tree.leaves(eqx.filter_eval_shape(value, *arguments))
+    except TypeError as problem:
+        if "positional argument" not in str(problem):
+            raise
+        raise ValueError(f"expected {what}, got one with other arguments; give for example {example}") from problem
+    if not made or not all(isinstance(leaf, (jax.ShapeDtypeStruct, int, float)) for leaf in made):
+        raise ValueError(f"expected {what} that returns numbers, got {_shown(made)}; give for example {example}")
 
 
 def check_point(x: Any, shape: tuple[int, ...]) -> None:

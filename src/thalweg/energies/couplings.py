@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from thalweg.core import finite, is_concrete, real, whole_number
+from thalweg.core import finite, flag, is_concrete, real, whole_number
 from thalweg.energies.structure import Structure, colours_of_edges, colours_of_mask, colours_of_torus, neighbours_of
 
 LocalField = Callable[[Array, Any], Array]
@@ -191,7 +191,7 @@ class Grid(AbstractCoupling):
             raise ValueError(
                 f"expected at least 3 sites round a torus, got {(rows, columns)}; use periodic=False for small lattices"
             )
-        self.shape, self.weight, self.periodic = (rows, columns), finite("weight", weight), bool(periodic)
+        self.shape, self.weight, self.periodic = (rows, columns), finite("weight", weight), flag("periodic", periodic)
         if self.weight.shape != ():
             raise ValueError(
                 f"expected one weight for all neighbours on a Grid, got shape {self.weight.shape}; "

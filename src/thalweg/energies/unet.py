@@ -213,7 +213,7 @@ class NoiseConditionalScoreUNet(ScoreNetwork):
         key: PRNGKeyArray,
     ):
         self.space = Real(shape)
-        self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
+        self.body = UNet(shape, as_shape(channels), blocks, patch, key=key)
         self.preconditioning = Preconditioning(data_scale)
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -250,7 +250,7 @@ class NoiseConditionalUNet(ConditionalEnergy):
         key: PRNGKeyArray,
     ):
         self.space = Real(shape)
-        self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
+        self.body = UNet(shape, as_shape(channels), blocks, patch, key=key)
         self.preconditioning = Preconditioning(data_scale)
 
     @property

@@ -18,6 +18,7 @@ from thalweg.core import (
     check_function,
     compiled,
     energies,
+    real,
     require_energy,
     space_of,
     typed_key,
@@ -94,6 +95,7 @@ def check_sampler(
     check_kernel(kernel)
     require_energy("check_sampler", energy)
     chains, steps = whole_number("chains", chains, 1000), whole_number("steps", steps)
+    real("false_alarm", false_alarm, scalar=True)
     if not 0 < false_alarm < 1:
         raise ValueError(f"expected a false_alarm between 0 and 1, got {false_alarm}; 1e-6 is usual")
     energy = as_energy(energy, space)

@@ -45,7 +45,8 @@ class Chains(eqx.Module):
         """
         if function is None:
             return summarise(self.draws, self.stats)
-        check_function("a function of one point", function, "lambda x: x.mean()")
+        point = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.draws)
+        check_function("a function of one point", function, "lambda x: x.mean()", point)
         return summarise(_evaluate(function, self.draws), self.stats, name="f(x)")
 
     def to_arviz(self) -> Any:

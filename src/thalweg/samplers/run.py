@@ -21,6 +21,7 @@ from thalweg.core import (
     compiled,
     count_chains,
     energies,
+    flag,
     is_concrete,
     is_score,
     over_chains,
@@ -198,7 +199,7 @@ def sample(
     check_kernel(kernel)
     begin = _begin(energy, init)
     inspect(kernel, energy)
-    if progress:
+    if flag("progress", progress):
         return _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin)
     if burn_in + draws * thin > 10_000 and is_concrete(key):
         # a long run checks its starts before, a short one on the way: the check is a call of its own

@@ -1,6 +1,7 @@
 """Where the chains of a training step begin: what tells CD, PCD, short-run and replay-buffer training apart."""
 
 import abc
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -231,9 +232,15 @@ class ReplayBuffer(Start):
         return Slots(state, conditions, memory.used.at[begun.ticket].set(True))
 
 
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments."""
+    required = (part.default is part.empty for part in inspect.signature(function).parameters.values())
+    return not any(required)
+
+
 def as_start(start: Any) -> Start:
     """A start, also where the function that makes it (``from_data``) was given instead of its result."""
-    made = start() if callable(start) and not isinstance(start, (Start, type)) else start
+    made = start() if callable(start) and not isinstance(start, (Start, type)) and _needs_nothing(start) else start
     if not isinstance(made, Start):
         raise ValueError(
             f"expected a start (from_noise(), from_data(), persistent(), ReplayBuffer(...)), got "
