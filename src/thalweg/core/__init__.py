@@ -4,6 +4,7 @@ model, and operations on a population of chains."""
 from thalweg.core.checks import (
     as_path,
     between,
+    check_function,
     check_instance,
     check_point,
     finite,
@@ -124,6 +125,7 @@ __all__ = [
     "between",
     "bind",
     "bind_batch",
+    "check_function",
     "check_instance",
     "check_point",
     "check_scalar",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,10 +117,10 @@ def typed_key(key: Any) -> Array:
     >>> typed_key(jax.random.key(0)).shape
     ()
     """
-    dtype = getattr(key, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
+    dtype = key.dtype if isinstance(key, (jax.Array, np.ndarray)) else None
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
         return key
-    if isinstance(key, (jax.Array, np.ndarray)) and dtype == jnp.uint32 and key.ndim == 1:
+    if dtype == jnp.uint32 and key.ndim == 1:
         return jax.random.wrap_key_data(jnp.asarray(key))
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         raise ValueError(f"expected one random key, got an array of keys of shape {key.shape}; give one of them")
@@ -177,6 +178,25 @@ def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str
         # the class is asked first: an equinox module makes a new object for every bound method
         if not callable(getattr(type(value), method, None)) and not callable(getattr(value, method, None)):
             raise ValueError(f"expected {what}, got {_describe(value)} without {method}; give for example {example}")
+
+
+def check_function(what: str, value: Any, example: str, *arguments: Any) -> None:
+    """Refuse a class where a function is wanted, and what cannot be called.
+
+    With ``arguments``, shapes of arrays, also a function that takes other ones or returns something but numbers.
+    """
+    if isinstance(value, type) or not callable(value):
+        raise ValueError(f"expected {what}, got {_shown(value)}; give for example {example}")
+    if not arguments:
+        return
+    try:
+        made = jax.tree.leaves(eqx.filter_eval_shape(value, *arguments))
+    except TypeError as problem:
+        if "positional argument" not in str(problem):
+            raise
+        raise ValueError(f"expected {what}, got one with other arguments; give for example {example}") from problem
+    if not made or not all(isinstance(leaf, (jax.ShapeDtypeStruct, int, float)) for leaf in made):
+        raise ValueError(f"expected {what} that returns numbers, got {_shown(made)}; give for example {example}")
 
 
 def check_point(x: Any, shape: tuple[int, ...]) -> None:

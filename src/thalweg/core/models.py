@@ -1,6 +1,7 @@
 """Reading a user's model: its space, its energy, its score. A model stays of its own type."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -259,14 +260,40 @@ def given(model: Callable, condition: PyTree) -> Any:
     """
     if isinstance(model, type) or not callable(model):
         raise ValueError(f"expected a conditional energy, a callable (x, c) -> scalar, got {model!r}; give one")
+    _require_two(model)
     if condition is None:
         raise ValueError("expected a condition, got None; give the value that c is to have")
-    condition = jax.tree.map(lambda leaf: jnp.asarray(leaf) if not eqx.is_array(leaf) else leaf, condition)
+    condition = _as_arrays("the condition", condition)
     if isinstance(model, ConditionalEnergy) and model.condition_space is not None:
         check_condition(model.condition_space, condition)
     if isinstance(model, ScoreNetwork):
         return _GivenScore(network=model, condition=condition, space=space_of(model))
     return _Given(energy=model, condition=condition, space=space_of(model))
+
+
+def _require_two(model: Callable) -> None:
+    """Refuse a function that does not take a point and a condition."""
+    try:
+        signature = inspect.signature(model)
+    except ValueError:  # some builtin functions do not say
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as problem:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise ValueError(
+            f"expected a conditional energy of (x, c), got {name} with other arguments; leave out tw.given"
+        ) from problem
+
+
+def _as_arrays(name: str, tree: PyTree) -> PyTree:
+    """A tree with its leaves as arrays, refused where one cannot be an array of numbers."""
+    try:
+        return jax.tree.map(lambda leaf: leaf if eqx.is_array(leaf) else jnp.asarray(leaf), tree)
+    except Exception:  # whatever the conversion of a foreign object raises
+        raise ValueError(
+            f"expected arrays of numbers as {name}, got {type(tree).__name__} with something else; give an array"
+        ) from None
 
 
 def check_condition(space: Space, condition: PyTree) -> None:
@@ -284,8 +311,16 @@ def score(model: Any, x: PyTree) -> PyTree:
     [-1.0, 2.0]
     """
     require_model("score", model)
+    for leaf in jax.tree.leaves(_as_arrays("x", x)):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(
+                f"expected a point of floating-point numbers, got {leaf.dtype}; convert with x.astype(float)"
+            )
     if isinstance(model, ScoreNetwork):
         return model(x)
+    check_scalar(
+        model, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *jnp.shape(leaf)), jnp.result_type(leaf)), x)
+    )
     return jax.tree.map(jnp.negative, jax.grad(model)(x))
 
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thalweg.core import between, typed_key, whole_number
+from thalweg.core import finite, flag, typed_key, whole_number
+from thalweg.spaces.checks import as_shape
 
 
 class Dataset(NamedTuple):
@@ -45,6 +46,7 @@ def check_array(
         raise ValueError(
             f"{name}: expected at least one row, got an empty array of shape {array.shape}; check where it was read"
         )
+    flag("integers", integers)
     whole = jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == np.bool_
     if whole and not integers:
         raise ValueError(
@@ -53,7 +55,7 @@ def check_array(
         )
     if not whole and not jnp.issubdtype(array.dtype, jnp.floating):
         raise ValueError(f"{name}: expected real numbers, got {array.dtype}; convert with .astype('float32')")
-    if event_shape is not None and tuple(array.shape[1:]) != tuple(event_shape):
+    if event_shape is not None and tuple(array.shape[1:]) != as_shape(event_shape):
         raise ValueError(
             f"{name}: expected rows of shape {tuple(event_shape)}, that is an array (rows, "
             f"{', '.join(map(str, event_shape))}), got {array.shape}; reshape the data or change the model"
@@ -73,13 +75,13 @@ def _as_array(x: Any, name: str) -> np.ndarray:
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
-    finite = np.isfinite(array)
-    if finite.all():
+    fine = np.isfinite(array)
+    if fine.all():
         return
-    index = tuple(int(i) for i in np.argwhere(~finite)[0])
+    index = tuple(int(i) for i in np.argwhere(~fine)[0])
     raise ValueError(
         f"{name}: expected finite numbers, got {float(array[index])} at index {index} "
-        f"({int((~finite).sum())} of {array.size} values); remove or fill in those rows"
+        f"({int((~fine).sum())} of {array.size} values); remove or fill in those rows"
     )
 
 
@@ -113,7 +115,7 @@ def hold_out(x: np.ndarray, y: np.ndarray | None = None, *, fraction: float, key
         raise ValueError("x: expected rows (rows, *event), got a single value; give an array of them")
     rows = len(x)
     y = None if y is None else check_labels(y, rows, name="y")
-    held = round(float(between("fraction", fraction, 0.0, 1.0, "0.2 is usual", scalar=True)) * rows)
+    held = round(float(finite("fraction", fraction, scalar=True)) * rows)
     key = typed_key(key)
     if not 0 < held < rows:
         raise ValueError(

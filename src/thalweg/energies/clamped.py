@@ -64,6 +64,10 @@ class Clamped(Energy):
         On `Categorical` also from one-hot rows ``(free, k)``, in which energies have gradients.
         """
         space, shape = space_of(self.energy), self.values.shape
+        if not isinstance(x, (jax.Array, np.ndarray)):
+            raise ValueError(f"expected one point as an array, got {type(x).__name__}; give its free coordinates")
+        if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, np.bool_)):
+            raise ValueError(f"expected one point of real numbers, got {x.dtype}; give floating-point or whole numbers")
         if jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(self.values.dtype, jnp.floating):
             raise ValueError(
                 f"expected floating-point points, as the held values are, got {x.dtype}; convert with x.astype(float)"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from thalweg.core import Module, finite, is_concrete, whole_number
+from thalweg.core import Module, finite, flag, is_concrete, real, whole_number
 from thalweg.energies.structure import Structure, colours_of_edges, colours_of_mask, colours_of_torus, neighbours_of
 
 LocalField = Callable[[Array, Any], Array]
@@ -191,7 +191,7 @@ class Grid(AbstractCoupling):
             raise ValueError(
                 f"expected at least 3 sites round a torus, got {(rows, columns)}; use periodic=False for small lattices"
             )
-        self.shape, self.weight, self.periodic = (rows, columns), finite("weight", weight), bool(periodic)
+        self.shape, self.weight, self.periodic = (rows, columns), finite("weight", weight), flag("periodic", periodic)
         if self.weight.shape != ():
             raise ValueError(
                 f"expected one weight for all neighbours on a Grid, got shape {self.weight.shape}; "
@@ -233,6 +233,7 @@ def as_coupling(value: Any) -> AbstractCoupling:
 def _as_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
     if isinstance(mask, np.ma.MaskedArray) or not is_concrete(mask):
         raise ValueError("expected a mask of plain booleans, got a masked or traced one; give a numpy array")
+    real("mask", mask)
     pairs = np.asarray(mask)
     if pairs.dtype != bool or pairs.shape != shape:
         raise ValueError(

@@ -92,7 +92,7 @@ def above_zero(x: Array) -> Array:
 
 def as_parameter(name: str, value: Any) -> Array:
     """``value`` as a floating-point array; raises unless it is finite and real (a traced array is checked by type)."""
-    leaves = jax.tree.leaves(value)
+    leaves = jax.tree.leaves(value) if isinstance(value, (tuple, list)) else [value]
     if any(isinstance(leaf, np.ma.MaskedArray) for leaf in leaves):
         raise ValueError(f"expected plain numbers as {name}, got a masked array; fill its masked entries first")
     concrete = all(is_concrete(leaf) for leaf in leaves)

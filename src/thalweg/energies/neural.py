@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, check_point, finite, typed_key, whole_number
+from thalweg.core import Energy, check_point, finite, flag, typed_key, whole_number
 from thalweg.energies.layers import Conv, Dense
 from thalweg.spaces import Real
+from thalweg.spaces.checks import as_shape
 
 Function = str | Callable[[Array], Array]
 
@@ -54,7 +55,7 @@ class Activation(eqx.Module):
     )
 
     def __check_init__(self):
-        if not callable(self.function) and self.function not in _ACTIVATIONS:
+        if not callable(self.function) and not (isinstance(self.function, str) and self.function in _ACTIVATIONS):
             known = ", ".join(_ACTIVATIONS)
             raise ValueError(f"expected an activation among {known}, got {self.function!r}; or give a callable")
 
@@ -124,7 +125,8 @@ class MLP(Energy):
     ):
         width, depth = whole_number("width", width), whole_number("depth", depth, 0)
         self.space = Real(shape)
-        self.activation = Activation(activation or ("lipswish" if spectral_norm else "silu"), slope)
+        usual = "lipswish" if flag("spectral_norm", spectral_norm) else "silu"
+        self.activation = Activation(usual if activation is None else activation, slope)
         sizes = [math.prod(self.space.shape), *[width] * depth, 1]
         self.layers = dense_layers(sizes, key, slope=self.activation.negative_slope, spectral_norm=spectral_norm)
 
@@ -174,10 +176,10 @@ class ConvNet(Energy):
         method: str | None = None,
     ):
         if preset is not None:
-            if preset not in PRESETS:
+            if not isinstance(preset, str) or preset not in PRESETS:
                 known = ", ".join(PRESETS)
                 raise ValueError(f"expected a preset among {known}, got {preset!r}; or give shape and layers")
-            if (shape, layers, dense) != (None, None, None):
+            if any(part is not None for part in (shape, layers, dense)):
                 raise ValueError(f"expected a preset or a shape with layers, got {preset!r} and more; leave one out")
             shape, layers, dense = PRESETS[preset]
         if shape is None or layers is None:
@@ -261,12 +263,12 @@ class ResNet(Energy):
         if not image and len(self.space.shape) != 1:
             raise ValueError(f"expected an image (height, width, channels) or a vector, got {shape}; reshape the data")
         blocks = whole_number("blocks", blocks)
-        channels = [whole_number("channels", count) for count in channels]
+        channels = as_shape(channels)
         if not channels:
             raise ValueError("expected the channels of at least one stage, got none; give for example (64, 128)")
         self.activation = Activation(activation, slope)
         options = {"slope": self.activation.negative_slope, "spectral_norm": spectral_norm}
-        key_stem, key_blocks, key_head = jax.random.split(key, 3)
+        key_stem, key_blocks, key_head = jax.random.split(typed_key(key), 3)
 
         def linear(inputs: int, outputs: int, sizes: tuple[int, int, int], key: PRNGKeyArray) -> Dense | Conv:
             if not image:

@@ -116,7 +116,7 @@ class _Body(eqx.Module):
     modulations: tuple[Modulation, ...]
 
     def __init__(self, sizes: Sequence[int], *, key: PRNGKeyArray):
-        key_embedding, *keys = jax.random.split(key, 2 * len(sizes))
+        key_embedding, *keys = jax.random.split(typed_key(key), 2 * len(sizes))
         units = sizes[1]
         self.embedding = NoiseEmbedding(units, key=key_embedding)
         pairs = list(pairwise(sizes))

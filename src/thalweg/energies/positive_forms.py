@@ -49,6 +49,8 @@ class PositiveForm(Energy):
             raise ValueError(f"expected a callable x -> scalar, got {type(function).__name__}; wrap it in one")
         if not isinstance(form, str) or form not in get_args(Form):
             raise ValueError(f"expected a form among {', '.join(get_args(Form))}, got {form!r}; choose one of them")
+        if space is not None and not isinstance(space, Space):
+            raise ValueError(f"expected a space such as tw.Real(2), got {space!r:.80}; give an instance of one")
         known = function.space if isinstance(function, Energy) else None
         if space is not None and known is not None and space != known:
             raise ValueError(f"expected one space, got {space} for a function that lives on {known}; leave out `space`")

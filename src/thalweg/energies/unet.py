@@ -165,7 +165,8 @@ def _check(shape: tuple[int, ...], channels: tuple[int, ...], blocks: int, patch
         raise ValueError(
             f"expected the shape of an image (height, width, channels), got {shape}; for vectors use an MLP"
         )
-    whole_number("blocks", blocks), whole_number("patch", patch)
+    for name, value in (("blocks", blocks), ("patch", patch)):
+        whole_number(name, value)
     if not as_shape(channels):
         raise ValueError("expected the channels of one resolution or more, got none; use for example (32, 64)")
     factor = patch * 2 ** (len(channels) - 1)
@@ -212,7 +213,7 @@ class NoiseConditionalScoreUNet(ScoreNetwork):
         key: PRNGKeyArray,
     ):
         self.space = Real(shape)
-        self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
+        self.body = UNet(shape, as_shape(channels), blocks, patch, key=key)
         self.preconditioning = Preconditioning(data_scale)
 
     def __call__(self, x: Array, sigma: Any) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -249,7 +250,7 @@ class NoiseConditionalUNet(ConditionalEnergy):
         key: PRNGKeyArray,
     ):
         self.space = Real(shape)
-        self.body = UNet(shape, tuple(channels), blocks, patch, key=key)
+        self.body = UNet(shape, as_shape(channels), blocks, patch, key=key)
         self.preconditioning = Preconditioning(data_scale)
 
     @property

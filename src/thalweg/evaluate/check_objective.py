@@ -21,6 +21,7 @@ from thalweg.core import (
     combine,
     compiled,
     partition_trainable,
+    real,
     require_model,
     typed_key,
     whole_number,
@@ -96,6 +97,7 @@ def check_objective(
     """
     check_instance("an objective", objective, ("init", "loss", "truth", "expected"), "tw.objectives.NCE()")
     batch_size, batches = whole_number("batch_size", batch_size), whole_number("batches", batches, 30, "raise it")
+    real("false_alarm", false_alarm, scalar=True)
     if not 0 < false_alarm < 1:
         raise ValueError(f"expected a false_alarm between 0 and 1, got {false_alarm}; 1e-6 is usual")
     key = typed_key(key)

@@ -15,8 +15,10 @@ from thalweg.core import (
     Space,
     Verdict,
     as_energy,
+    check_function,
     compiled,
     energies,
+    real,
     require_energy,
     space_of,
     typed_key,
@@ -94,6 +96,7 @@ def check_sampler(
     check_kernel(kernel)
     require_energy("check_sampler", energy)
     chains, steps = whole_number("chains", chains, 1000), whole_number("steps", steps)
+    real("false_alarm", false_alarm, scalar=True)
     if not 0 < false_alarm < 1:
         raise ValueError(f"expected a false_alarm between 0 and 1, got {false_alarm}; 1e-6 is usual")
     energy = as_energy(energy, space)
@@ -180,6 +183,7 @@ def exact_sampler(energy: Any, exact: Sampler | None) -> Sampler:
     """``exact`` if it is given, otherwise the energy's own sampler, otherwise enumeration of a finite space."""
     space = space_of(energy)
     if exact is not None:
+        check_function("exact(key, shape) -> points", exact, "energy.sample")
         whole = space_of(energy.energy) if isinstance(energy, Clamped) else space
         return lambda key, shape: as_points(whole, exact(key, shape), "exact")
     if isinstance(energy, HasSampler):

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from thalweg.core import Space, shorten_signatures
+from thalweg.core import Space, check_function, shorten_signatures
 from thalweg.exact import enumeration, onsager, quadrature, streaming
 from thalweg.exact.enumeration import (
     gibbs_matrix,
@@ -131,6 +132,8 @@ def expectation(
     3.0
     """
     energy, known = _prepare(energy, space, bounds, points, tolerance)
+    point = jax.ShapeDtypeStruct(known.shape, known.dtype)
+    check_function("a function f of one point", f, "lambda x: x.sum()", point)
     if isinstance(known, Finite):
         return enumeration.expectation(energy, f, known)
     built = quadrature.build_mesh(energy, f, known, quadrature.plan(known, bounds, points, tolerance))

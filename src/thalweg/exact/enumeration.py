@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Space, check_instance, compiled, is_concrete, key_and_shape
+from thalweg.core import Space, check_function, check_scalar, compiled, is_concrete, key_and_shape, real
 from thalweg.exact import streaming
 from thalweg.exact.key_first import accept_key_first
 from thalweg.spaces import Finite
@@ -182,8 +182,11 @@ def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space)
     >>> exact.transition_matrix(stay, tw.Binary(1)).round(2).tolist()
     [[0.75, 0.25], [0.25, 0.75]]
     """
-    check_instance("log_kernel(new, x) -> log T(new | x)", log_kernel, ("__call__",), "lambda new, x: jnp.log(0.25)")
-    matrix = jnp.exp(_log_matrix(log_kernel, require_finite(space, MOST_STATES_SQUARED, "a transition matrix")))
+    check_function("log_kernel(new, x) -> log T(new | x)", log_kernel, "lambda new, x: jnp.log(0.25)")
+    listed = require_finite(space, MOST_STATES_SQUARED, "a transition matrix")
+    point = jax.ShapeDtypeStruct(listed.shape, listed.dtype)
+    check_scalar(lambda new: log_kernel(new, new), jax.ShapeDtypeStruct((1, *point.shape), point.dtype))
+    matrix = jnp.exp(_log_matrix(log_kernel, listed))
     if is_concrete(matrix):
         sums = np.asarray(matrix).sum(1)
         worst = int(np.argmax(np.abs(sums - 1)))
@@ -217,6 +220,7 @@ def gibbs_matrix(energy: Callable[[Array], Array], block: Any, space: Space | No
     [0.5, 0.0, 0.5, 0.0]
     """
     energy, listed = _prepare(energy, space, MOST_STATES_SQUARED, "a transition matrix")
+    real("block", block)
     block = jnp.asarray(block)
     if block.shape != listed.shape or block.dtype != bool:
         raise ValueError(

@@ -82,7 +82,8 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
 
 def _check(matrix: Any, law: Any) -> tuple[np.ndarray, np.ndarray]:
     """Both in double precision; raises if they are not a transition matrix and a probability vector."""
-    real("matrix", matrix), real("law", law)
+    for name, value in (("matrix", matrix), ("law", law)):
+        real(name, value)
     step, probabilities = np.asarray(matrix, np.float64), np.asarray(law, np.float64)
     if step.ndim != 2 or step.shape[0] != step.shape[1] or probabilities.shape != step.shape[:1] or not step.size:
         raise ValueError(

@@ -92,6 +92,7 @@ class IndependentCategorical(Module):
 
 def as_levels(levels: Any) -> tuple[int, ...]:
     """Rising whole numbers as a tuple, refused where they are none."""
+    real("levels", levels)
     whole = isinstance(levels, (tuple, list, range, np.ndarray, jax.Array)) and np.ndim(levels) == 1
     values = np.asarray(levels) if whole else np.zeros(0)
     if values.dtype.kind not in "iu" or np.any(np.diff(values) <= 0) or len(values) < 2:

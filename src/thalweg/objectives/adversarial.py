@@ -13,7 +13,7 @@ from thalweg.core import is_concrete, non_negative, real, whole_number
 from thalweg.noise.neural_sampler import NeuralSampler, PointsWithLatents
 from thalweg.objectives.learned_noise import AbstractLearnedNoise
 from thalweg.objectives.noise_contrastive import as_nu, contrast, count_noise, log_densities
-from thalweg.objectives.noise_density import prepare_noise
+from thalweg.objectives.noise_density import as_density, prepare_noise
 from thalweg.objectives.psi import Logistic
 from thalweg.spaces import Finite, point_space
 
@@ -84,7 +84,7 @@ class AdversarialNCE(AbstractLearnedNoise):
         width: int = 128,
         nu: float = 1.0,
     ):
-        self.noise, self.nu = base, as_nu(nu)
+        self.noise, self.nu = as_density(base), as_nu(nu)
         self.many = whole_number("many", many, hint="256 are usual")
         self.latent, self.width = whole_number("latent", latent), whole_number("width", width)
         self.share, self.entropy = real("share", share, scalar=True), non_negative("entropy", entropy, scalar=True)

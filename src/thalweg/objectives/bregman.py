@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import Array
 
 from thalweg.objectives.noise_contrastive import AbstractNoiseContrast, as_fixed, as_nu
+from thalweg.objectives.noise_density import as_density
 from thalweg.objectives.psi import AbstractPsi, as_psi
 
 
@@ -50,4 +51,4 @@ class BregmanRatio(AbstractNoiseContrast):
         fixed: int | None = None,
     ):
         self.psi = as_psi(psi)
-        self.noise, self.nu, self.fixed = noise, as_nu(nu), as_fixed(fixed)
+        self.noise, self.nu, self.fixed = as_density(noise), as_nu(nu), as_fixed(fixed)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from thalweg.core import (
@@ -200,6 +201,10 @@ def _check(noise: Any, key: PRNGKeyArray, energy: Any, space: Space, x: PyTree) 
         raise ValueError(
             f"expected noise among the levels of discrete data, got a Gaussian kernel on {space}; leave sigma "
             "out, or give noise=tw.noise.Flips(0.1, levels)"
+        )
+    if isinstance(noise, Jitter) and np.shape(noise.sigma) not in ((), space.shape):
+        raise ValueError(
+            f"expected sigma as one number or of a point's shape {space.shape}, got {np.shape(noise.sigma)}; reshape it"
         )
     for method in ("sample", "log_prob"):
         if isinstance(noise, type) or not callable(getattr(noise, method, None)):

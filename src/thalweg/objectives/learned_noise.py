@@ -32,7 +32,7 @@ from thalweg.objectives.noise_contrastive import (
     log_densities,
     refuse_conditions,
 )
-from thalweg.objectives.noise_density import prepare_noise
+from thalweg.objectives.noise_density import as_density, prepare_noise
 from thalweg.objectives.psi import Logistic
 from thalweg.spaces import Continuous, Discrete, Real, point_space
 
@@ -149,7 +149,7 @@ class FlowNCE(AbstractLearnedNoise):
         nu: float = 1.0,
         held_out: Any = None,
     ):
-        self.noise, self.nu = noise, as_nu(nu)
+        self.noise, self.nu = as_density(noise), as_nu(nu)
         self.learning_rate = non_negative("learning_rate", learning_rate, scalar=True)
         self.warm_start = as_updates("warm_start", warm_start, 0)
         self.held_out = None if held_out is None else finite("held_out", held_out)

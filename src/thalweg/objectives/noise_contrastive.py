@@ -29,7 +29,7 @@ from thalweg.core import (
 from thalweg.core.random import distinct
 from thalweg.objectives.batches import check_batch
 from thalweg.objectives.finite_sums import count_states, is_finite, log_z_sums
-from thalweg.objectives.noise_density import draw_noise, prepare_noise
+from thalweg.objectives.noise_density import as_density, draw_noise, prepare_noise
 from thalweg.objectives.psi import AbstractPsi, Logistic
 
 # the initial log Z is a sum over all states if there are at most _STATES, otherwise a mean over _POINTS noise points
@@ -144,7 +144,7 @@ class NCE(AbstractNoiseContrast):
     fixed: int | None = eqx.field(static=True)
 
     def __init__(self, noise: Any = None, nu: float = 1.0, fixed: int | None = None):
-        self.noise, self.nu, self.fixed = noise, as_nu(nu), as_fixed(fixed)
+        self.noise, self.nu, self.fixed = as_density(noise), as_nu(nu), as_fixed(fixed)
 
     @property
     def psi(self) -> Logistic:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -186,7 +186,7 @@ class RankNCE(Objective):
         priors = None if priors is None else positive("every prior", priors)
         if priors is not None and priors.shape != (candidates,):
             raise ValueError(f"expected one prior for each of {candidates} candidates, got {priors.shape}; give them")
-        self.noise, self.candidates, self.priors = noise, candidates, priors
+        self.noise, self.candidates, self.priors = as_density(noise), candidates, priors
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, Any]:
         check_batch(self, energy, batch)

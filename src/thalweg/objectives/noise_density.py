@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import count_chains, is_concrete
+from thalweg.core import check_instance, count_chains, is_concrete
 from thalweg.noise.densities import Uniform, as_noise, fit_gaussian, require_support
 from thalweg.noise.independent import fit_independent
 from thalweg.spaces import (
@@ -42,6 +42,14 @@ class OnSupport(eqx.Module):
         z = self.density.sample(key, (int(np.prod(shape)),))
         x = from_real(self.coordinates, z)
         return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), x)
+
+
+def as_density(noise: Any) -> Any:
+    """``noise`` itself or None, refused where it is no density."""
+    if noise is not None:
+        needs = "noise with sample(key, shape) and log_prob(x)"
+        check_instance(needs, noise, ("sample", "log_prob"), "tw.noise.fit_gaussian(data)")
+    return noise
 
 
 def prepare_noise(name: str, key: PRNGKeyArray, noise: Any, energy: Any, x: PyTree) -> tuple[Any, Any]:

@@ -156,6 +156,8 @@ class Custom(AbstractPsi):
         for name, given in (("psi", psi), ("s1", s1), ("s0", s0)):
             if given is not None and (isinstance(given, type) or not callable(given)):
                 raise ValueError(f"expected {name} to be a function of one number, got {given!r:.60}; give a callable")
+            if given is not None:
+                _require_number(name, given)
         self.psi, self.slope, self.rest = psi, s1, s0
         _require_convex(self)
 
@@ -190,6 +192,18 @@ def as_psi(psi: Any) -> AbstractPsi:
 def _each(function: Callable[[Array], Array], values: Array) -> Array:
     """``function`` of every entry."""
     return jnp.vectorize(function)(values)
+
+
+def _require_number(name: str, function: Callable[[Array], Array]) -> None:
+    """Refuse a function that does not take one number, or does not return one."""
+    try:
+        made = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.result_type(float)))
+    except TypeError as problem:
+        raise ValueError(
+            f"expected {name} to be a function of one number, got one that fails there: {problem!s:.80}; mend it"
+        ) from problem
+    if getattr(made, "shape", None) != () or not jnp.issubdtype(made.dtype, jnp.floating):
+        raise ValueError(f"expected {name} to return one real number, got {made!r:.60}; return a scalar")
 
 
 def _power(a: Array, log_u: Array) -> Array:

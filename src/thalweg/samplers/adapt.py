@@ -15,6 +15,7 @@ from thalweg.core import (
     compiled,
     count_chains,
     energies,
+    flag,
     require_energy,
     select,
     space_of,
@@ -125,7 +126,7 @@ def warm_up(
     target = kernel.target_acceptance if target_acceptance is None else target_acceptance
     if not isinstance(target, (int, float)) or not 0 < target < 1:
         raise ValueError(f"expected target_acceptance in (0, 1), got {target!r}; leave it out for the usual one")
-    if dense and not isinstance(kernel, HasMassMatrix):
+    if flag("dense", dense) and not isinstance(kernel, HasMassMatrix):
         raise ValueError(
             f"expected a kernel with a mass matrix for dense=True, got {type(kernel).__name__}; leave dense out"
         )

@@ -14,6 +14,7 @@ from thalweg.core import (
     PerChain,
     State,
     count_chains,
+    flag,
     given,
     is_concrete,
     norm,
@@ -79,12 +80,8 @@ class AnnealedLangevin(ConditionalKernel):
                     "expected epsilon where the noise levels are traced, got none; make the kernel outside of jit"
                 )
             epsilon = annealed_step(ladder, steps)
-        self.sigmas, self.steps, self.epsilon, self.denoise = (
-            ladder,
-            steps,
-            positive("epsilon", epsilon, scalar=True),
-            denoise,
-        )
+        self.sigmas, self.steps, self.denoise = ladder, steps, flag("denoise", denoise)
+        self.epsilon = positive("epsilon", epsilon, scalar=True)
 
     @property
     def length(self) -> int:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from thalweg.core import check_instance, compiled, import_extra, is_concrete, require_energy
+from thalweg.core import check_function, compiled, import_extra, is_concrete, require_energy
 from thalweg.core.html import html_table
 from thalweg.samplers.diagnostics import Summary, name_leaf, summarise
 
@@ -56,7 +56,8 @@ class Chains(eqx.Module):
         """
         if function is None:
             return summarise(self.draws, self.stats)
-        check_instance("a function of one point", function, ("__call__",), "lambda x: x.mean()")
+        point = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.draws)
+        check_function("a function of one point", function, "lambda x: x.mean()", point)
         return summarise(_evaluate(function, self.draws), self.stats, name="f(x)")
 
     def to_arviz(self) -> Any:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import check_instance, compiled, finite, is_concrete, key_and_shape, require_energy
+from thalweg.core import check_instance, compiled, finite, is_concrete, key_and_shape, real, require_energy
 from thalweg.core.random import log_uniform
 from thalweg.exact.key_first import accept_key_first
 
@@ -33,7 +33,10 @@ def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
     # the ends of the interval are left out: their quantiles may be infinite
     smallest = float(np.finfo(np.float32).tiny)
     key, shape = key_and_shape(key, shape)
-    return quantile(jax.random.uniform(key, shape, minval=smallest, maxval=1.0))  # pyright: ignore[reportReturnType]
+    made = quantile(jax.random.uniform(key, shape, minval=smallest, maxval=1.0))
+    if jnp.shape(real("quantile(u)", made)) != shape:
+        raise ValueError(f"expected quantile(u) of u's shape {shape}, got {jnp.shape(made)}; map u entry by entry")
+    return made  # pyright: ignore[reportReturnType]
 
 
 @accept_key_first

@@ -49,7 +49,7 @@ class Gibbs(HasTransitionMatrix):
     takes_per_chain_energies = True
 
     def __check_init__(self):
-        if self.scan not in ("systematic", "random"):
+        if not isinstance(self.scan, str) or self.scan not in ("systematic", "random"):
             raise ValueError(f"expected scan to be 'systematic' or 'random', got {self.scan!r}; choose one")
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Position:

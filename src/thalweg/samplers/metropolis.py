@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import (
@@ -65,13 +66,21 @@ class RandomWalk(Tunable):
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
         x = state.position
-        proposal = x + self.scale * normal(key_move, x.shape, x.dtype)
-        if proposal.shape != x.shape:
+        if _broadcast(self.scale.shape, x.shape) != x.shape:
             raise ValueError(
                 f"expected a scale that fits points of shape {x.shape[1:]}, got {self.scale.shape}; give one number, "
                 "or one for each coordinate"
             )
+        proposal = x + self.scale * normal(key_move, x.shape, x.dtype)
         return metropolis(key_accept, energy, state, proposal, jnp.zeros(state.energy.shape))
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The common shape, None where there is none."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
 
 
 class Proposal(Module):

@@ -21,6 +21,7 @@ from thalweg.core import (
     compiled,
     count_chains,
     energies,
+    flag,
     is_concrete,
     is_score,
     over_chains,
@@ -70,9 +71,11 @@ def advance(
     >>> tw.samplers.advance(energy, kernel, state, key=key_run, steps=2)[0].x[0].tolist()
     [0.25, 0.25]
     """
+    require_model("advance", energy)
     check_kernel(kernel)
-    if isinstance(state, (jax.Array, np.ndarray)):
-        raise ValueError("expected a state, got an array; make one of points: kernel.init(key, energy, x)")
+    if not isinstance(state, State):
+        raise ValueError(f"expected a state, got {type(state).__name__}; make one by kernel.init(key, energy, x)")
+    key, steps = typed_key(key), whole_number("steps", steps, 0)
     state, totals = _advance(energy, kernel, state, key, steps, measure, first_block)
     return state, reduce_totals(totals, steps)
 
@@ -199,7 +202,7 @@ def sample(
     check_kernel(kernel)
     begin = _check_init(energy, init)
     inspect(kernel, energy)
-    if progress:
+    if flag("progress", progress):
         return _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin)
     if burn_in + draws * thin > 10_000 and is_concrete(key):
         # a long run checks its starts first, in a separate call; a short run checks them in the same program

@@ -1,6 +1,7 @@
 """Where the chains of a training update start: data (CD), persistent chains (PCD), noise (short-run), replay buffer."""
 
 import abc
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -241,9 +242,15 @@ class ReplayBuffer(Start):
         return BufferMemory(state, conditions, memory.used.at[started.ticket].set(True))
 
 
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments."""
+    required = (part.default is part.empty for part in inspect.signature(function).parameters.values())
+    return not any(required)
+
+
 def as_start(start: Any) -> Start:
     """A start, from a start or from the function that makes one (``from_data`` instead of ``from_data()``)."""
-    made = start() if callable(start) and not isinstance(start, (Start, type)) else start
+    made = start() if callable(start) and not isinstance(start, (Start, type)) and _needs_nothing(start) else start
     if not isinstance(made, Start):
         raise ValueError(
             f"expected a start (from_noise(), from_data(), persistent(), ReplayBuffer(...)), got "

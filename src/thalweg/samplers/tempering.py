@@ -17,6 +17,7 @@ from thalweg.core import (
     count_chains,
     energies,
     finite,
+    flag,
     is_concrete,
     typed_key,
     whole_number,
@@ -105,7 +106,7 @@ class ParallelTempering(AbstractOverKernel):
             )
         if is_concrete(ladder) and not (ladder[0] == 1 and np.all(np.diff(ladder) > 0)):
             raise ValueError(f"expected temperatures rising from 1, got {np.asarray(ladder)}; sort them, starting at 1")
-        self.kernel, self.temperatures, self.all_rungs = kernel, ladder, bool(all_rungs)
+        self.kernel, self.temperatures, self.all_rungs = kernel, ladder, flag("all_rungs", all_rungs)
         self._check_inner()
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Rungs:

@@ -31,6 +31,8 @@ def as_points(space: Space | None, x: Any, name: str = "init") -> Any:
     Traceback (most recent call last):
     ValueError: expected points of Spin(shape=(2,)) in init, got [0 0] in row 0; start for example at space.noise(...)
     """
+    if space is not None and not isinstance(space, Space):
+        raise ValueError(f"expected a space such as tw.Real(2), got {space!r:.80}; give an instance of one")
     # the common case, without a call to the device
     if isinstance(x, jax.Array) and (space is None or isinstance(space, Real)):
         right = x.dtype == jax.dtypes.canonicalize_dtype(float) and x.ndim and x.shape[0]
