@@ -260,7 +260,7 @@ def given(model: Callable, condition: PyTree) -> Any:
     if isinstance(model, type) or not callable(model):
         raise ValueError(f"expected a conditional energy, a callable (x, c) -> scalar, got {model!r}; give one")
     if condition is None:
-        raise ValueError("expected a condition, got None; give the value that c is to have")
+        raise ValueError("expected a condition, got None; give a value for c")
     condition = jax.tree.map(lambda leaf: jnp.asarray(leaf) if not eqx.is_array(leaf) else leaf, condition)
     if isinstance(model, ConditionalEnergy) and model.condition_space is not None:
         check_condition(model.condition_space, condition)
@@ -305,7 +305,7 @@ def require_model(name: str, model: Any) -> None:
         return
     if isinstance(model, type):
         raise ValueError(
-            f"{name}: expected an energy, got the class {model.__name__}; make one of it: {model.__name__}(...)"
+            f"{name}: expected an energy, got the class {model.__name__}; create an instance: {model.__name__}(...)"
         )
     if not callable(model):
         raise ValueError(

@@ -53,7 +53,7 @@ def flow(
     if size < 1 or min(layers, width) < 1 or knots < 2:
         raise ValueError(
             f"expected a shape of positive sizes, layers and width >= 1 and knots >= 2, got {shape}, {layers}, {width} "
-            f"and {knots}; leave them out for sound ones"
+            f"and {knots}; leave them out for the defaults"
         )
     made = _splines(key, size, layers, width, knots)
     leaves, structure = _form(size, layers, width, knots)
