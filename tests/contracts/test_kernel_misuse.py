@@ -153,9 +153,9 @@ CASES = {
     "a state of fewer chains": (lambda: run(energy=FOUR, init=state()), "expected 4 chains for 4 energies, got 3"),
     "starts of fewer chains": (lambda: run(energy=FOUR), "expected 4 starts for 4 energies, got 3"),
     # arguments
-    "a class": (lambda: run(kernel=ts.MALA), "got the class MALA; make one of it"),
+    "a class": (lambda: run(kernel=ts.MALA), "got the class MALA; create an instance"),
     "a number for a kernel": (lambda: run(kernel=0.1), "expected a kernel, got 0.1"),
-    "the class of an energy": (lambda: run(energy=tw.energies.Banana), "got the class Banana; make one of it"),
+    "the class of an energy": (lambda: run(energy=tw.energies.Banana), "got the class Banana; create an instance"),
     "a number for an energy": (lambda: run(energy=1.0), "expected an energy, a callable"),
     "an energy of no scalar": (lambda: run(energy=lambda x: x), "expected an energy to return a scalar"),
     "an energy of two points": (lambda: run(energy=lambda x, c: jnp.sum(x)), "expected an energy of one point x"),

@@ -225,7 +225,7 @@ def test_bad_noise_is_refused_when_it_is_given():
         (lambda key: tw.noise.Uniform(1.0, 1.0), "expected low < high"),
         (lambda key: tw.noise.Uniform(np.nan, 1.0), "expected low to be finite"),
         (lambda key: tw.noise.Uniform(np.zeros(2), np.ones(3)), "expected sides and a shape that agree"),
-        (lambda key: tw.noise.Unconditional(tw.energies.Gaussian), "got the class Gaussian; make one of it"),
+        (lambda key: tw.noise.Unconditional(tw.energies.Gaussian), "got the class Gaussian; create an instance"),
         (lambda key: tw.noise.fit_gaussian(np.ma.array(np.eye(3), mask=np.eye(3))), "without masked entries"),
         (lambda key: tw.noise.fit_gaussian(np.ones((5, 2))), "expected data that differ"),
         (lambda key: tw.noise.fit_gaussian(np.ones((1, 2))), "expected data .* at least 2 rows"),

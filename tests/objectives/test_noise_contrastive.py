@@ -240,7 +240,7 @@ def test_log_z_of_a_gaussian_is_learned(d, within, key):
         (lambda key: RankNCE(candidates=2, priors=[0.0, 1.0]), "expected every prior > 0"),
         (
             lambda key: objectives.NCE().init(key, tw.as_energy(jnp.sum, tw.Counts(2)), jnp.ones((3, 2), int)),
-            r"expected noise for NCE on Counts.*which has no usual one",
+            r"expected noise for NCE on Counts.*which has no default",
         ),
     ],
 )

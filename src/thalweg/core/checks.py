@@ -173,7 +173,7 @@ def key_and_shape(key: Any, shape: Any) -> tuple[Array, tuple[int, ...]]:
 def check_instance(what: str, value: Any, methods: tuple[str, ...], example: str) -> None:
     """Raise if ``value`` is a class instead of an instance, or lacks one of ``methods``."""
     if isinstance(value, type):
-        raise ValueError(f"expected {what}, got the class {value.__name__}; make one of it: {value.__name__}(...)")
+        raise ValueError(f"expected {what}, got the class {value.__name__}; create an instance: {value.__name__}(...)")
     for method in methods:
         # the class is asked first: an equinox module makes a new object for every bound method
         if not callable(getattr(type(value), method, None)) and not callable(getattr(value, method, None)):

@@ -262,7 +262,7 @@ def given(model: Callable, condition: PyTree) -> Any:
         raise ValueError(f"expected a conditional energy, a callable (x, c) -> scalar, got {model!r}; give one")
     _require_two(model)
     if condition is None:
-        raise ValueError("expected a condition, got None; give the value that c is to have")
+        raise ValueError("expected a condition, got None; give a value for c")
     condition = _as_arrays("the condition", condition)
     if isinstance(model, ConditionalEnergy) and model.condition_space is not None:
         check_condition(model.condition_space, condition)
@@ -340,7 +340,7 @@ def require_model(name: str, model: Any) -> None:
         return
     if isinstance(model, type):
         raise ValueError(
-            f"{name}: expected an energy, got the class {model.__name__}; make one of it: {model.__name__}(...)"
+            f"{name}: expected an energy, got the class {model.__name__}; create an instance: {model.__name__}(...)"
         )
     if not callable(model):
         raise ValueError(

@@ -41,7 +41,7 @@ class AbstractCoupling(Module):
 
 
 class Matrix(AbstractCoupling):
-    """A full matrix.
+    """A full matrix ``W``.
 
     Every site is connected to every other, whatever the weights are now, so each is a group of its own; with a ``mask``
     only the marked pairs are connected, and the other weights stay at zero.
@@ -98,7 +98,7 @@ class Matrix(AbstractCoupling):
 
 
 class Graph(AbstractCoupling):
-    """A sparse graph.
+    """A sparse graph: ``W_ij = W_ji = w_e`` for every edge e = (i, j), zero for all other pairs.
 
     Args:
         edges: whole numbers ``(m, 2)``, pairs of sites, each listed once.

@@ -62,7 +62,7 @@ class PositiveForm(Energy):
         known = self.space is not None and not isinstance(self.space, Product)
         f = jnp.asarray(self.function(one_point(self.space, x) if known else x))
         if f.shape != ():
-            raise ValueError(f"expected a scalar from the function, got shape {f.shape}; sum over what is too much")
+            raise ValueError(f"expected a scalar from the function, got shape {f.shape}; sum over the remaining axes")
         f = f if jnp.issubdtype(f.dtype, jnp.floating) else f.astype(jnp.result_type(float))
         match self.form:
             case "square":

@@ -113,7 +113,7 @@ def _measures(energy: Any, f: Callable | None, floor: Array, points: Array) -> A
 
 
 @compiled
-def _lay_out(space: Space, low: Array, high: Array) -> tuple[Array, Array]:
+def _place_nodes(space: Space, low: Array, high: Array) -> tuple[Array, Array]:
     points, log_weights = nodes_of(space, low, high)
     return points.reshape(-1, *space.shape), log_weights
 
@@ -161,7 +161,7 @@ def measure_boxes(
     # boxes are repeated up to the batch size that everything is compiled for
     lows, highs = (jnp.asarray(np.resize(side, (size, dimensions)), dtype) for side in (low, high))
     hints = jnp.asarray(np.resize(hint, (size, 2, dimensions)), dtype)
-    points, log_weights = _lay_out(space, lows, highs)
+    points, log_weights = _place_nodes(space, lows, highs)
     log_measures = _measures(energy, f, jnp.asarray(floor, dtype), points)
     if not is_concrete(log_measures):
         return None

@@ -205,7 +205,7 @@ def _log_matrix(log_kernel: Callable[[Array, Array], Array], space: Finite) -> A
 
 
 def gibbs_matrix(energy: Callable[[Array], Array], block: Any, space: Space | None = None) -> Array:
-    """The kernel that redraws the coordinates in ``block`` from ``p(x_block | rest)``.
+    """The kernel that redraws the coordinates in ``block``: ``T(x' | x) = p(x'_block | rest of x)·[x'_rest = x_rest]``.
 
     Args:
         energy: the energy, whose space (or ``space``) is finite.

@@ -74,7 +74,9 @@ def _common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ValueError(f"expected sides and a shape that agree, got {shapes}; give one number a coordinate") from None
+        raise ValueError(
+            f"expected sides and a shape that agree, got {shapes}; give one number per coordinate"
+        ) from None
 
 
 class Reshaped(Module):

@@ -73,7 +73,7 @@ class IndependentCategorical(Module):
         self.levels = tuple(range(probabilities.shape[-1])) if levels is None else as_levels(levels)
         if len(self.levels) != probabilities.shape[-1]:
             raise ValueError(
-                f"expected one probability a level, got {probabilities.shape[-1]} for {len(self.levels)} levels; "
+                f"expected one probability per level, got {probabilities.shape[-1]} for {len(self.levels)} levels; "
                 "the last axis is the levels"
             )
         self.log_probs = jnp.log(probabilities / jnp.sum(probabilities, axis=-1, keepdims=True))

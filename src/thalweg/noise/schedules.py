@@ -17,7 +17,7 @@ _LARGEST_RATIO = 1.5
 
 
 def geometric_ladder(largest: float, smallest: float, levels: int) -> Float[Array, " levels"]:
-    """``σ_1 > … > σ_L`` with a constant ratio.
+    """``σ_i = σ_1·(σ_L/σ_1)^((i-1)/(L-1))``: noise levels ``σ_1 > … > σ_L`` with a constant ratio.
 
     Args:
         largest: σ_1.

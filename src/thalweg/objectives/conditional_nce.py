@@ -78,7 +78,7 @@ class ConditionalNCE(Objective):
             _check(self.noise, key, energy, space, x)
             return None, None
         if not isinstance(space, Finite) and not is_continuous(space):
-            raise ValueError(f"expected noise for {space}, which has no usual one, got none; give noise=")
+            raise ValueError(f"expected noise for {space}, which has no default, got none; give noise=")
         if count_chains(x) < 2:
             raise ValueError(f"expected at least 2 rows to choose the noise from, got {count_chains(x)}; give sigma")
         scales = _candidate_scales(space, _model_and_points(self.noise, energy, batch)[1])

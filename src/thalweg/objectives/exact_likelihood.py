@@ -86,7 +86,7 @@ class ExactLikelihood(Objective):
     def __init__(self, points: int | None = None, margin: float | Array = 0.5, bounds: Any = None):
         if bounds is not None and not (isinstance(bounds, (tuple, list)) and len(bounds) == 2):
             raise ValueError(f"expected bounds=(low, high), got {bounds!r}; give two numbers or two arrays")
-        hint = "leave it out for a sound number of nodes"
+        hint = "leave it out for the default"
         self.points = None if points is None else whole_number("points", points, hint=hint)
         self.margin = non_negative("margin", margin, scalar=True)
         self.bounds = None if bounds is None else (finite("the lower bound", bounds[0]), finite("bounds", bounds[1]))

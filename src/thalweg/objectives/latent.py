@@ -202,4 +202,4 @@ def _as_kernel(name: str, kernel: Any, space: Space) -> Any:
         return Langevin(0.1)
     if isinstance(space, Finite):
         return GibbsWithGradients()
-    raise ValueError(f"expected a {name} for {space}, which has no usual one, got none; give one")
+    raise ValueError(f"expected a {name} for {space}, which has no default, got none; give one")

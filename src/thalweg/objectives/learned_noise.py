@@ -79,7 +79,7 @@ class AbstractLearnedNoise(Objective):
         if isinstance(space, Continuous) and not isinstance(space, Real):
             raise ValueError(
                 f"expected points of R^d or of a finite space for {name}, got {space}, which noise that learns would "
-                "leave; use NCE, whose usual noise keeps the support"
+                "leave; use NCE, whose default noise stays in the space"
             )
         key_noise, key_start = jax.random.split(key)
         noise = self.initial_noise(key_noise, energy, batch)

@@ -85,9 +85,7 @@ def _fit(name: str, energy: Any, space: Space, x: PyTree) -> Any:
     if isinstance(space, Real):
         return fit_gaussian(x)
     if not is_continuous(space):
-        raise ValueError(
-            f"expected noise for {name} on {space}, which has no usual one, got none; give a density on it"
-        )
+        raise ValueError(f"expected noise for {name} on {space}, which has no default, got none; give a density on it")
     coordinates = coordinates_of(name, energy, x)
     if coordinates is None:
         return fit_gaussian(x)

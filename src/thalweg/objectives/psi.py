@@ -230,7 +230,7 @@ def _require_convex(psi: Custom) -> None:
     down = bend < -_ROUNDING * size
     if down.any() or not np.any(bend > _ROUNDING * size):
         where = f"psi''(u) < 0 at u = {u[np.argmax(down)]:.3g}" if down.any() else "psi'' = 0 everywhere"
-        raise ValueError(f"expected a convex psi, got {where}; give one that bends upwards, such as u²/2")
+        raise ValueError(f"expected a convex psi, got {where}; give a convex function such as u²/2")
     apart = np.abs(bend0 - u * bend) > 10 * _ROUNDING * (np.abs(bend0) + u * np.abs(bend) + u * size)
     if apart.any():
         raise ValueError(

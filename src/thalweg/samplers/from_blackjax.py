@@ -27,8 +27,8 @@ _NO_KERNEL = {
     "blackjax.smc": "it moves weighted particles from a prior to a posterior",
     "blackjax.ns": "nested sampling moves live points from a prior to a likelihood",
     "blackjax.sgmcmc": "it takes estimates of gradients from batches of data, not a log-density",
-    "blackjax.vi": "it fits an approximation and is no Markov chain",
-    "blackjax.adaptation": "it adapts a kernel and is none (tw.samplers.warm_up does that here)",
+    "blackjax.vi": "it fits an approximation and is not a Markov chain",
+    "blackjax.adaptation": "it tunes a kernel and is not one itself (use tw.samplers.warm_up)",
     "blackjax.mcmc.laplace": "it takes a joint density of two arguments, one of which it integrates out",
     "blackjax.mcmc.coupled_hmc": "it takes two densities and moves two chains on them",
 }

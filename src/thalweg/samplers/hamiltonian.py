@@ -113,9 +113,14 @@ class HMC(HasMassMatrix):
 
 
 def hamiltonian_step(
-    key: PRNGKeyArray, energy: Any, state: GradientState, step_size: Array, inverse_mass: Array, steps: int | Array
+    key: PRNGKeyArray,
+    energy: Any,
+    state: GradientState,
+    step_size: Array,
+    inverse_mass: Array,
+    leapfrog_steps: int | Array,
 ) -> tuple[GradientState, Info]:
-    """New momenta, ``steps`` leapfrog steps and an accept step for all chains.
+    """New momenta, ``leapfrog_steps`` leapfrog steps and an accept step for all chains.
 
     The random numbers of all chains are drawn in one block: a key per chain would cost more than the leapfrog steps.
     """
@@ -124,7 +129,7 @@ def hamiltonian_step(
     before = kinetic(inverse_mass, momenta)
 
     def trajectory(energy, state, momentum):
-        return leapfrog(energy, state, momentum, step_size, inverse_mass, steps)
+        return leapfrog(energy, state, momentum, step_size, inverse_mass, leapfrog_steps)
 
     new, after = over_chains(trajectory, on_reals(energy, state.coordinates), state, momenta)
     gained = state.energy + before - new.energy - kinetic(inverse_mass, after)
@@ -154,9 +159,15 @@ def kinetic(inverse_mass: Array, momenta: Array) -> Array:
 
 
 def leapfrog(
-    energy: Any, state: GradientState, momentum: Array, step_size: Array, inverse_mass: Array, steps: int | Array
+    energy: Any,
+    state: GradientState,
+    momentum: Array,
+    step_size: Array,
+    inverse_mass: Array,
+    leapfrog_steps: int | Array,
 ) -> tuple[GradientState, Array]:
-    """``steps`` times ``v ← v - (ε/2)∇E(x)``, ``x ← x + εM⁻¹v``, ``v ← v - (ε/2)∇E(x)`` for one chain; v is flat.
+    """``v ← v - (ε/2)∇E(x)``, ``x ← x + εM⁻¹v``, ``v ← v - (ε/2)∇E(x)`` for one chain, ``leapfrog_steps`` times; v is
+    flat.
 
     Reversible: from the end, with the momentum negated, it leads back to the start. The second half-step of the
     momentum is merged with the first half-step of the next, and the energy is evaluated once, at the end.
@@ -170,7 +181,7 @@ def leapfrog(
         return x, now[1] - step_size * jax.grad(energy)(x).reshape(-1)
 
     kicked = momentum - 0.5 * step_size * state.gradient.reshape(-1)
-    x, v = jax.lax.fori_loop(0, steps - 1, inner, (state.position, kicked))
+    x, v = jax.lax.fori_loop(0, leapfrog_steps - 1, inner, (state.position, kicked))
     x = drift(x, v)
     value, gradient = jax.value_and_grad(energy)(x)
     end = GradientState(x, jnp.where(jnp.isfinite(value), value, jnp.inf), gradient, state.coordinates)  # pyright: ignore[reportCallIssue]

@@ -226,7 +226,7 @@ def energy_first(energy: Any, kernel: Any) -> tuple[Any, Any]:
     """Energy and kernel; if they are given in the order of earlier versions, they are swapped with a warning."""
     if is_kernel(kernel) or not is_kernel(energy):
         return energy, kernel
-    warnings.warn("give the energy first, then the kernel; the other order will be refused", DeprecationWarning, 3)
+    warnings.warn("give the energy first, then the kernel; the other order will raise an error", DeprecationWarning, 3)
     return kernel, energy
 
 

@@ -61,7 +61,12 @@ class Finite(Discrete, HasInside):
 
 
 class Counts(Discrete, HasInside):
-    """{0, 1, 2, …}^n: counts."""
+    """{0, 1, 2, …}^n: counts.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> bool(tw.Counts(2).contains(jnp.array([3, -1])))
+    False
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape, default=())
 
@@ -73,7 +78,12 @@ class Counts(Discrete, HasInside):
 
 
 class Binary(Finite):
-    """{0, 1}^n."""
+    """{0, 1}^n: bits.
+
+    >>> import thalweg as tw
+    >>> tw.Binary(3).size
+    8
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape)
 
@@ -83,7 +93,12 @@ class Binary(Finite):
 
 
 class Spin(Finite):
-    """{-1, +1}^n."""
+    """{-1, +1}^n: spins.
+
+    >>> import thalweg as tw
+    >>> tw.Spin(2).levels
+    (-1, 1)
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape)
 
@@ -93,7 +108,12 @@ class Spin(Finite):
 
 
 class Categorical(Finite):
-    """{0, …, k-1}^n: ``n`` sites that each take one of ``k`` labels."""
+    """{0, …, k-1}^n: ``n`` sites that each take one of ``k`` labels.
+
+    >>> import thalweg as tw
+    >>> tw.Categorical(4, k=3).size
+    81
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape)
     k: int = eqx.field(static=True, converter=as_labels)
