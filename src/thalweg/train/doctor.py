@@ -107,16 +107,16 @@ class Doctor:
         scale: the data's, see `measure_scale`.
         steps: the number of updates to come: a short training is judged sooner.
         chains: rows per update, as many as there are chains.
-        weights: the number of trained numbers.
+        weights: the norm of the weights before the first update.
 
-    >>> doctor = Doctor(Scale(1.0, 2.0, 1.0, 2, 2), steps=1000, chains=10, weights=100)
+    >>> doctor = Doctor(Scale(1.0, 2.0, 1.0, 2, 2), steps=1000, chains=10, weights=5.0)
     >>> rows = [{"gradient_norm": 2.0 if step < 500 else 1e4} for step in range(600)]
     >>> found = [doctor.look(step, row) for step, row in enumerate(rows, start=1)]
     >>> [(finding.name, finding.since) for finding in found if finding]
     [('gradient_norm', 501)]
     """
 
-    def __init__(self, scale: Scale, *, steps: int, chains: int, weights: int):
+    def __init__(self, scale: Scale, *, steps: int, chains: int, weights: float):
         self.findings: list[Finding] = []
         self._early = min(100, max(10, steps // 10))
         self._begun: dict[str, list[float]] = {}
@@ -125,19 +125,20 @@ class Doctor:
         self._natural = {
             "gradient_norm": math.sqrt(max(scale.real, 1)) / deviation,
             "energy_gap": math.sqrt(max(scale.coordinates, 1)),
-            "weight_norm": math.sqrt(max(weights, 1)),
             "sample_norm": scale.greatest,
         }
+        # weights may be places or precisions of the data
+        weights = max(weights if math.isfinite(weights) else 0.0, 1.0, scale.greatest, 1 / max(deviation**2, 1e-300))
         # those that stop come first, so that of two findings at once the graver one is made
         self._rules = [
-            *self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e4, steps, stops=True),
-            *self._growth("energy_gap", "the energy gap between data and samples", 1e4, steps, stops=True),
-            *self._growth("weight_norm", "the norm of the weights", 1e6, steps, stops=True),
-            *(self._growth("sample_norm", "the samples' norm", 1e3, steps, stops=True) if scale.norm else []),
+            self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e4, steps, stops=True),
+            self._growth("energy_gap", "the energy gap between data and samples", 1e4, steps, stops=True),
+            self._weights(weights, 1e5, steps, stops=True),
+            *([self._growth("sample_norm", "the samples' norm", 1e3, steps, stops=True)] if scale.norm else []),
             self._acceptance(1e-3, min(200, max(20, steps // 2)), stops=True),
-            *self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e2, steps),
-            *self._growth("energy_gap", "the energy gap between data and samples", 1e2, steps),
-            *self._growth("weight_norm", "the norm of the weights", 1e3, steps),
+            self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e2, steps),
+            self._growth("energy_gap", "the energy gap between data and samples", 1e2, steps),
+            self._weights(weights, 1e2, steps),
             self._acceptance(1e-2, min(50, max(10, steps // 4))),
             self._divergences(chains, min(50, max(10, steps // 4))),
             *(self._range(scale, min(100, max(10, steps // 4))) if scale.norm else []),
@@ -165,7 +166,7 @@ class Doctor:
         natural = self._natural[metric]
         return min(max(self._median.get(metric, 100 * natural), natural), 100 * natural)
 
-    def _growth(self, metric: str, what: str, factor: float, steps: int, stops: bool = False) -> list[_Rule]:
+    def _growth(self, metric: str, what: str, factor: float, steps: int, stops: bool = False) -> _Rule:
         def holds(value: float) -> bool:
             return not abs(value) <= factor * self._reference(metric)
 
@@ -177,7 +178,18 @@ class Doctor:
                 f"update since update {since}, now {value:.3g}; {_CALM}"
             )
 
-        return [_Rule(metric, metric, holds, words, min(20, max(5, steps // 20)), stops)]
+        return _Rule(metric, metric, holds, words, _patience(steps), stops)
+
+    def _weights(self, usual: float, factor: float, steps: int, stops: bool = False) -> _Rule:
+        def words(value: float, since: int) -> str:
+            return (
+                f"expected weights of a norm below {factor * usual:.3g}, got more at every update since update {since} "
+                f"(now {value:.3g}); lower the learning rate, or standardise the data"
+            )
+
+        return _Rule(
+            "weight_norm", "weight_norm", lambda value: not value <= factor * usual, words, _patience(steps), stops
+        )
 
     def _acceptance(self, least: float, patience: int, stops: bool = False) -> _Rule:
         def words(value: float, since: int) -> str:
@@ -208,9 +220,8 @@ class Doctor:
         return [_Rule("sample_norm", "sample_norm", holds, words, patience) for holds in (outside, inside)]
 
 
-def count_weights(tree: PyTree) -> int:
-    """The numbers in all arrays of a tree."""
-    return sum(leaf.size for leaf in jax.tree.leaves(tree) if isinstance(leaf, (jax.Array, np.ndarray)))
+def _patience(steps: int) -> int:
+    return min(20, max(5, steps // 20))
 
 
 def tell(finding: Finding) -> None:

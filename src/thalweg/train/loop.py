@@ -27,7 +27,7 @@ from thalweg.core import (
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import Batches, check_concrete, check_data
-from thalweg.train.doctor import Doctor, Finding, count_weights, measure_scale, tell, write_findings
+from thalweg.train.doctor import Doctor, Finding, measure_scale, tell, write_findings
 from thalweg.train.lock import locks_run_dir
 from thalweg.train.model_file import write_model
 from thalweg.train.optimizer import check_optimizer
@@ -210,7 +210,7 @@ def fit(
 def make_doctor(energy: Any, data: PyTree, training: Training, steps: int, batch_size: int) -> Doctor:
     """The doctor of a training: the data's scale is that of x, without conditions."""
     x = data[0] if isinstance(energy, ConditionalEnergy) else data
-    weights = count_weights(partition_trainable((training.energy, training.params))[0])
+    weights = float(optax.tree.norm(partition_trainable((training.energy, training.params))[0]))
     return Doctor(measure_scale(x), steps=steps, chains=batch_size, weights=weights)
 
 
