@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.experiments import EXPERIMENTS, run_folders, thesis_runs, thesis_scores, thesis_signal
+from thalweg.experiments import EXPERIMENTS, run_folders, thesis_intervals, thesis_runs, thesis_scores, thesis_signal
 from thalweg.experiments.thesis_methods import METHODS, divergence, judge_methods, target
 from thalweg.experiments.thesis_rejuvenation import judge_shares, measure_chains
 from thalweg.experiments.thesis_scores import PUBLISHED, average_scores, judge_scores
@@ -254,6 +254,20 @@ def test_a_table_that_was_stopped_goes_on_and_has_the_same_numbers(tmp_path, mon
     assert made == []  # nothing is trained twice
     begin("stopped", rate=1e-4, seeds=1)
     assert made == [(first, False), (second, False)]  # but with other settings it is
+
+
+@pytest.mark.slow
+def test_one_model_is_trained_on_over_the_rate_and_the_interval(tmp_path, monkeypatch):
+    monkeypatch.setattr(thesis_intervals, "network_for", lambda settings: Brightness())
+    numbers = EXPERIMENTS["thesis-intervals"].run(jax.random.key(0), tmp_path, scale="smoke", updates=20)
+    assert [(row["rate"], row["interval"]) for row in numbers["rows"]] == [
+        (rate, interval) for rate in (1e-5, 1e-4, 1e-3) for interval in (1, 5)
+    ]
+    swing = {(row["rate"], row["interval"]): row["separation"] for row in numbers["rows"]}
+    # a model that is frozen at every update is its own noise; over five updates it leaves it, the faster the rate
+    assert all(abs(swing[rate, 1]) < 1e-5 for rate in (1e-5, 1e-4, 1e-3))
+    assert 0 < swing[1e-5, 5] < swing[1e-4, 5] < swing[1e-3, 5]
+    assert len(list((tmp_path / "thesis-intervals" / "runs").iterdir())) == 7
 
 
 def test_a_folder_with_other_settings_is_refused(tmp_path):
