@@ -52,7 +52,8 @@ def expected_words(name: str, rows: list[dict]) -> list[str]:
     """What must be said of these numbers, computed from them anew.
 
     Figure 3.1: at R = 0 noise lies less than a quarter (or more than half) as far above the data as between (the
-    median), and at R = 100 % fewer classes are covered than anywhere between (or as many as anywhere, and some).
+    median), and at R = 100 % fewer classes are covered than anywhere between, or samples spread over less than half as
+    many (or as many as anywhere, and some, spread over as many).
     Figures 3.2 and 3.3: v ends above twice its value halfway, or not finite, if and only if there is no spectral
     normalisation; between 1.25 and twice nothing is decided.
     """
@@ -60,11 +61,13 @@ def expected_words(name: str, rows: list[dict]) -> list[str]:
         first, *between, last = rows
         middle = float(np.median([row["energy_noise_above_data"] for row in between]))
         share = abs(first["energy_noise_above_data"]) / middle
-        covered = [row["classes_covered"] for row in between]
-        found = last["classes_covered"]
+        covered, spread = ([row[name] for row in between] for name in ("classes_covered", "classes_effective"))
+        found, effective = last["classes_covered"], last["classes_effective"]
+        fewer = found < min(covered) or effective < min(spread) / 2
+        as_many = found >= max(covered) > 0 and effective >= min(spread)
         return [
             "agrees" if share < 0.25 else "disagrees" if share > 0.5 else "undecided",
-            "agrees" if found < min(covered) else "disagrees" if found >= max(covered) > 0 else "undecided",
+            "agrees" if fewer else "disagrees" if as_many else "undecided",
         ]
     words = []
     for row in rows:
@@ -75,7 +78,13 @@ def expected_words(name: str, rows: list[dict]) -> list[str]:
     return words
 
 
-KEPT = {"energy_noise_above_data": 1.5, "classes_covered": 9, "deviation": 0.9, "steady": True}
+KEPT = {
+    "energy_noise_above_data": 1.5,
+    "classes_covered": 9,
+    "classes_effective": 8.0,
+    "deviation": 0.9,
+    "steady": True,
+}
 
 
 @pytest.mark.parametrize(
@@ -93,11 +102,19 @@ def test_the_verdict_on_little_rejuvenation_looks_at_the_energy_of_noise(share, 
 
 
 @pytest.mark.parametrize(
-    ("covered", "between", "word"),
-    [(3, (8, 9), "agrees"), (8, (8, 9), "undecided"), (9, (8, 9), "disagrees"), (0, (0, 0), "undecided")],
+    ("covered", "effective", "between", "word"),
+    [
+        (3, 3.0, (8, 9), "agrees"),
+        (9, 3.0, (8, 9), "agrees"),  # all there, and nearly all samples in a few
+        (8, 8.0, (8, 9), "undecided"),
+        (9, 6.0, (8, 9), "undecided"),
+        (9, 8.0, (8, 9), "disagrees"),
+        (0, 8.0, (0, 0), "undecided"),
+    ],
 )
-def test_the_verdict_on_full_rejuvenation_counts_classes(covered, between, word):
-    rows = [{"rejuvenation": 0.0, **KEPT}, {"rejuvenation": 1.0, **KEPT, "classes_covered": covered}]
+def test_the_verdict_on_full_rejuvenation_counts_classes(covered, effective, between, word):
+    full = {**KEPT, "classes_covered": covered, "classes_effective": effective}
+    rows = [{"rejuvenation": 0.0, **KEPT}, {"rejuvenation": 1.0, **full}]
     rows += [{"rejuvenation": r, **KEPT, "classes_covered": c} for r, c in zip((0.1, 0.25), between, strict=True)]
     assert words_of(judge_shares(rows))[-1] == word
 

@@ -73,7 +73,8 @@ def figure_3_1(
         length = {"chains": settings.long_chains, "long_steps": settings.long_steps}
         words = describe(jax.random.clone(key), dataset.x_train, settings, rejuvenation=share, **length)
         result = result_of(runs, f"rejuvenation-{100 * share:g}", words, compute)
-        rows.append({"rejuvenation": share, **result.numbers})
+        effective = effective_classes(result.numbers["class_shares"])
+        rows.append({"rejuvenation": share, **result.numbers, "classes_effective": effective})
         grids[f"R = {share:.0%}"] = result.arrays["samples"]
     long_run = (f"{settings.long_chains} chains, {settings.long_steps} steps", "several thousand steps")
     numbers = {
@@ -134,6 +135,18 @@ def measure_chains(energy: Any, drawn: np.ndarray, noise: np.ndarray, dataset: D
     }
 
 
+def effective_classes(shares: Sequence[float] | None) -> float | None:
+    """The exponential of the entropy of class shares: as many equal classes would have it.
+
+    >>> effective_classes([0.5, 0.5, 0.0]).__round__(6)
+    2.0
+    """
+    if shares is None:
+        return None
+    share = np.array([each for each in shares if each > 0])
+    return float(np.exp(-np.sum(share * np.log(share))))
+
+
 def _has_classes(dataset: Dataset) -> bool:
     """Whether every image has one class; the attributes of CelebA, several an image, are none."""
     return dataset.y_train is not None and np.ndim(dataset.y_train) == 1
@@ -143,8 +156,9 @@ def judge_shares(rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether R = 0 and R = 5 % learn a constant, and whether long chains collapse at R = 100 % and not between.
 
     An energy is constant where noise lies less than a quarter as far above data as it does for R from 10 to 50 % (their
-    median); with more than half it is not. Chains have collapsed where they cover fewer classes than for any R between
-    (without classes: where their images differ less than half as much), and have not where they cover as many as any.
+    median); with more than half it is not. Chains have collapsed where they cover fewer classes than for any R between,
+    or spread over less than half as many (`effective_classes`; without classes: where their images differ less than
+    half as much); they have not where they cover as many as any, spread over as many as the least.
     """
     by_share = {row["rejuvenation"]: row for row in rows}
     between = [row for row in rows if 0.1 <= row["rejuvenation"] <= 0.5]
@@ -160,21 +174,21 @@ def judge_shares(rows: Sequence[Mapping[str, Any]]) -> str:
             )
     full = by_share[1.0]
     if full["classes_covered"] is None:
-        name, spread = "times the data's deviation", [row["deviation"] for row in between]
-        found, collapsed, whole = (
-            full["deviation"],
-            full["deviation"] < 0.5 * min(spread),
-            full["deviation"] >= min(spread),
-        )
+        spread = [row["deviation"] for row in between]
+        words = f"{full['deviation']:.2f} times the data's deviation"
+        usual = f"{min(spread):.2f} to {max(spread):.2f}"
+        collapsed, whole = full["deviation"] < 0.5 * min(spread), full["deviation"] >= min(spread)
     else:
-        name, spread = "classes", [row["classes_covered"] for row in between]
-        found = full["classes_covered"]
+        covered, spread = ([row[name] for row in between] for name in ("classes_covered", "classes_effective"))
+        words = f"{full['classes_covered']} classes, effectively {full['classes_effective']:.1f},"
+        usual = f"{min(covered)} to {max(covered)}, effectively {min(spread):.1f} to {max(spread):.1f},"
+        collapsed = full["classes_covered"] < min(covered) or full["classes_effective"] < 0.5 * min(spread)
         # where the others cover nothing either, nothing is to be seen
-        collapsed, whole = found < min(spread), found >= max(spread) > 0
+        whole = full["classes_covered"] >= max(covered) > 0 and full["classes_effective"] >= min(spread)
+    state = "steady" if full["steady"] else "not yet steady"
     said.append(
-        f"R = 100 %: {found:.3g} {name} after long chains ({'steady' if full['steady'] else 'not yet steady'}), "
-        f"{min(spread):.3g} to {max(spread):.3g} for R from 10 to 50 %: {_word(collapsed, whole)} with the thesis, "
-        "where they collapse"
+        f"R = 100 %: {words} after long chains ({state}), {usual} for R from 10 to 50 %: {_word(collapsed, whole)} "
+        "with the thesis, where they collapse"
     )
     return "; ".join(said)
 
@@ -206,7 +220,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"{row['outside']:.0%}",
             f"{row['stuck']:.0%}",
             f"{row['deviation']:.2f}",
-            "no labels" if covered is None else f"{covered} of {row['classes']}",
+            "no labels" if covered is None else f"{covered}, effectively {row['classes_effective']:.1f}",
         ]
 
     return {"columns": [*columns, "classes"], "rows": [cells(row) for row in rows]}
