@@ -52,8 +52,7 @@ def expected_words(name: str, rows: list[dict]) -> list[str]:
     """What must be said of these numbers, computed from them anew.
 
     Figure 3.1: at R = 0 noise lies less than a quarter (or more than half) as far above the data as between (the
-    median), and at R = 100 % fewer classes are covered than anywhere between, or samples spread over less than half as
-    many (or as many as anywhere, and some, spread over as many).
+    median), and at R = 100 % less than half (or more than three quarters) as many classes are covered and spread over.
     Figures 3.2 and 3.3: v ends above twice its value halfway, or not finite, if and only if there is no spectral
     normalisation; between 1.25 and twice nothing is decided.
     """
@@ -63,8 +62,8 @@ def expected_words(name: str, rows: list[dict]) -> list[str]:
         share = abs(first["energy_noise_above_data"]) / middle
         covered, spread = ([row[name] for row in between] for name in ("classes_covered", "classes_effective"))
         found, effective = last["classes_covered"], last["classes_effective"]
-        fewer = found < min(covered) or effective < min(spread) / 2
-        as_many = found >= max(covered) > 0 and effective >= min(spread)
+        fewer = 2 * found < min(covered) or 2 * effective < min(spread)
+        as_many = found > 0.75 * min(covered) and effective > 0.75 * min(spread)
         return [
             "agrees" if share < 0.25 else "disagrees" if share > 0.5 else "undecided",
             "agrees" if fewer else "disagrees" if as_many else "undecided",
@@ -84,6 +83,7 @@ KEPT = {
     "classes_effective": 8.0,
     "deviation": 0.9,
     "steady": True,
+    "stuck": 0.0,
 }
 
 
@@ -106,9 +106,9 @@ def test_the_verdict_on_little_rejuvenation_looks_at_the_energy_of_noise(share, 
     [
         (3, 3.0, (8, 9), "agrees"),
         (9, 3.0, (8, 9), "agrees"),  # all there, and nearly all samples in a few
-        (8, 8.0, (8, 9), "undecided"),
-        (9, 6.0, (8, 9), "undecided"),
-        (9, 8.0, (8, 9), "disagrees"),
+        (5, 8.0, (8, 9), "undecided"),
+        (9, 5.0, (8, 9), "undecided"),
+        (7, 8.0, (8, 9), "disagrees"),  # one is missing, which may be chance
         (0, 8.0, (0, 0), "undecided"),
     ],
 )

@@ -33,6 +33,7 @@ _FLAT, _STEEP = (
     0.25,
     0.5,
 )  # of the usual gap between noise and data: below the one an energy is flat, above the other not
+_COLLAPSED, _WHOLE = 0.5, 0.75  # of the classes usual: below the one chains have collapsed, above the other not
 _STEADY = 0.1  # of the spread of energies
 
 
@@ -156,9 +157,10 @@ def judge_shares(rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether R = 0 and R = 5 % learn a constant, and whether long chains collapse at R = 100 % and not between.
 
     An energy is constant where noise lies less than a quarter as far above data as it does for R from 10 to 50 % (their
-    median); with more than half it is not. Chains have collapsed where they cover fewer classes than for any R between,
-    or spread over less than half as many (`effective_classes`; without classes: where their images differ less than
-    half as much); they have not where they cover as many as any, spread over as many as the least.
+    median); with more than half it is not. Chains have collapsed where the classes that they cover, or the
+    `effective_classes` that they spread over, are less than half of the fewest for R between (without classes: where
+    their images differ less than half as much). They have not where both are more than three quarters: among a few
+    hundred chains a rare class may be missing by chance.
     """
     by_share = {row["rejuvenation"]: row for row in rows}
     between = [row for row in rows if 0.1 <= row["rejuvenation"] <= 0.5]
@@ -177,23 +179,24 @@ def judge_shares(rows: Sequence[Mapping[str, Any]]) -> str:
         spread = [row["deviation"] for row in between]
         words = f"{full['deviation']:.2f} times the data's deviation"
         usual = f"{min(spread):.2f} to {max(spread):.2f}"
-        collapsed, whole = full["deviation"] < 0.5 * min(spread), full["deviation"] >= min(spread)
+        least = full["deviation"] / min(spread)
     else:
         covered, spread = ([row[name] for row in between] for name in ("classes_covered", "classes_effective"))
         words = f"{full['classes_covered']} classes, effectively {full['classes_effective']:.1f},"
         usual = f"{min(covered)} to {max(covered)}, effectively {min(spread):.1f} to {max(spread):.1f},"
-        collapsed = full["classes_covered"] < min(covered) or full["classes_effective"] < 0.5 * min(spread)
         # where the others cover nothing either, nothing is to be seen
-        whole = full["classes_covered"] >= max(covered) > 0 and full["classes_effective"] >= min(spread)
-    state = "steady" if full["steady"] else "not yet steady"
+        share = full["classes_covered"] / min(covered) if min(covered) > 0 else np.nan
+        least = np.minimum(share, full["classes_effective"] / min(spread))
+    state = f"{'steady' if full['steady'] else 'not yet steady'}, {full['stuck']:.0%} of them stuck"
+    verdict = _word(least < _COLLAPSED, least > _WHOLE)
     said.append(
-        f"R = 100 %: {words} after long chains ({state}), {usual} for R from 10 to 50 %: {_word(collapsed, whole)} "
-        "with the thesis, where they collapse"
+        f"R = 100 %: {words} after long chains ({state}), {usual} for R from 10 to 50 %: {verdict} with the thesis, "
+        "where they collapse"
     )
     return "; ".join(said)
 
 
-def _word(agrees: bool, disagrees: bool) -> str:
+def _word(agrees: bool | np.bool_, disagrees: bool | np.bool_) -> str:
     return "agrees" if agrees else "disagrees" if disagrees else "undecided"
 
 
@@ -215,8 +218,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         covered = row["classes_covered"]
         return [
             f"{row['rejuvenation']:.0%}",
-            *(f"{row[name]:.2f}" for name in names),
-            f"{row['energy_drift']:.2f}" + ("" if row["steady"] else " (not steady)"),
+            *(f"{row[name]:.3f}" for name in names),
+            f"{row['energy_drift']:.3f}" + ("" if row["steady"] else " (not steady)"),
             f"{row['outside']:.0%}",
             f"{row['stuck']:.0%}",
             f"{row['deviation']:.2f}",
