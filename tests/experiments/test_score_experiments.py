@@ -92,6 +92,15 @@ def test_an_update_lowers_the_data_against_the_chains_and_training_brings_the_di
 
 
 @pytest.mark.slow
+def test_a_landscape_that_does_not_confine_yet_has_a_divergence_too():
+    # after 60 updates from this key exp(-E) has no finite integral over the plane
+    numbers = cd_landscape(jax.random.key(2), rows=1000, updates=60, frames=2)[1]
+    assert [frame["update"] for frame in numbers["frames"]] == [0, 1, 60]
+    kl = [frame["kl"] for frame in numbers["frames"]]
+    assert 0 < kl[-1] < 0.3 * kl[0]
+
+
+@pytest.mark.slow
 def test_the_animation_is_written_next_to_the_figure(made, tmp_path):
     save(tmp_path, "cd-landscape", *made("cd-landscape"))
     left = sorted(path.name for path in tmp_path.iterdir())

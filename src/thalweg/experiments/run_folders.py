@@ -97,6 +97,8 @@ def fit_in(folder: Path | None, *args: Any, **options: Any) -> Run:
     if not begun:
         # of updates before any checkpoint, which are made again
         (folder / "metrics.jsonl").unlink(missing_ok=True)
+    # a checkpoint takes as long as many small updates
+    options = {"checkpoint_every": max(100, options["steps"] // 10)} | options
     return fit(*args, run_dir=folder, resume=begun, **options)
 
 

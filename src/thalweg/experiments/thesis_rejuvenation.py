@@ -33,6 +33,7 @@ _FLAT, _STEEP = (
     0.25,
     0.5,
 )  # of the usual gap between noise and data: below the one an energy is flat, above the other not
+_COLLAPSED, _WHOLE = 0.5, 0.75  # of the classes usual: below the one chains have collapsed, above the other not
 _STEADY = 0.1  # of the spread of energies
 
 
@@ -73,7 +74,8 @@ def figure_3_1(
         length = {"chains": settings.long_chains, "long_steps": settings.long_steps}
         words = describe(jax.random.clone(key), dataset.x_train, settings, rejuvenation=share, **length)
         result = result_of(runs, f"rejuvenation-{100 * share:g}", words, compute)
-        rows.append({"rejuvenation": share, **result.numbers})
+        effective = effective_classes(result.numbers["class_shares"])
+        rows.append({"rejuvenation": share, **result.numbers, "classes_effective": effective})
         grids[f"R = {share:.0%}"] = result.arrays["samples"]
     long_run = (f"{settings.long_chains} chains, {settings.long_steps} steps", "several thousand steps")
     numbers = {
@@ -134,6 +136,18 @@ def measure_chains(energy: Any, drawn: np.ndarray, noise: np.ndarray, dataset: D
     }
 
 
+def effective_classes(shares: Sequence[float] | None) -> float | None:
+    """The exponential of the entropy of class shares: as many equal classes would have it.
+
+    >>> effective_classes([0.5, 0.5, 0.0]).__round__(6)
+    2.0
+    """
+    if shares is None:
+        return None
+    share = np.array([each for each in shares if each > 0])
+    return float(np.exp(-np.sum(share * np.log(share))))
+
+
 def _has_classes(dataset: Dataset) -> bool:
     """Whether every image has one class; the attributes of CelebA, several an image, are none."""
     return dataset.y_train is not None and np.ndim(dataset.y_train) == 1
@@ -143,8 +157,10 @@ def judge_shares(rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether R = 0 and R = 5 % learn a constant, and whether long chains collapse at R = 100 % and not between.
 
     An energy is constant where noise lies less than a quarter as far above data as it does for R from 10 to 50 % (their
-    median); with more than half it is not. Chains have collapsed where they cover fewer classes than for any R between
-    (without classes: where their images differ less than half as much), and have not where they cover as many as any.
+    median); with more than half it is not. Chains have collapsed where the classes that they cover, or the
+    `effective_classes` that they spread over, are less than half of the fewest for R between (without classes: where
+    their images differ less than half as much). They have not where both are more than three quarters: among a few
+    hundred chains a rare class may be missing by chance.
     """
     by_share = {row["rejuvenation"]: row for row in rows}
     between = [row for row in rows if 0.1 <= row["rejuvenation"] <= 0.5]
@@ -160,26 +176,27 @@ def judge_shares(rows: Sequence[Mapping[str, Any]]) -> str:
             )
     full = by_share[1.0]
     if full["classes_covered"] is None:
-        name, spread = "times the data's deviation", [row["deviation"] for row in between]
-        found, collapsed, whole = (
-            full["deviation"],
-            full["deviation"] < 0.5 * min(spread),
-            full["deviation"] >= min(spread),
-        )
+        spread = [row["deviation"] for row in between]
+        words = f"{full['deviation']:.2f} times the data's deviation"
+        usual = f"{min(spread):.2f} to {max(spread):.2f}"
+        least = full["deviation"] / min(spread)
     else:
-        name, spread = "classes", [row["classes_covered"] for row in between]
-        found = full["classes_covered"]
+        covered, spread = ([row[name] for row in between] for name in ("classes_covered", "classes_effective"))
+        words = f"{full['classes_covered']} classes, effectively {full['classes_effective']:.1f},"
+        usual = f"{min(covered)} to {max(covered)}, effectively {min(spread):.1f} to {max(spread):.1f},"
         # where the others cover nothing either, nothing is to be seen
-        collapsed, whole = found < min(spread), found >= max(spread) > 0
+        share = full["classes_covered"] / min(covered) if min(covered) > 0 else np.nan
+        least = np.minimum(share, full["classes_effective"] / min(spread))
+    state = f"{'steady' if full['steady'] else 'not yet steady'}, {full['stuck']:.0%} of them stuck"
+    verdict = _word(least < _COLLAPSED, least > _WHOLE)
     said.append(
-        f"R = 100 %: {found:.3g} {name} after long chains ({'steady' if full['steady'] else 'not yet steady'}), "
-        f"{min(spread):.3g} to {max(spread):.3g} for R from 10 to 50 %: {_word(collapsed, whole)} with the thesis, "
+        f"R = 100 %: {words} after long chains ({state}), {usual} for R from 10 to 50 %: {verdict} with the thesis, "
         "where they collapse"
     )
     return "; ".join(said)
 
 
-def _word(agrees: bool, disagrees: bool) -> str:
+def _word(agrees: bool | np.bool_, disagrees: bool | np.bool_) -> str:
     return "agrees" if agrees else "disagrees" if disagrees else "undecided"
 
 
@@ -201,12 +218,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         covered = row["classes_covered"]
         return [
             f"{row['rejuvenation']:.0%}",
-            *(f"{row[name]:.2f}" for name in names),
-            f"{row['energy_drift']:.2f}" + ("" if row["steady"] else " (not steady)"),
+            *(f"{row[name]:.3f}" for name in names),
+            f"{row['energy_drift']:.3f}" + ("" if row["steady"] else " (not steady)"),
             f"{row['outside']:.0%}",
             f"{row['stuck']:.0%}",
             f"{row['deviation']:.2f}",
-            "no labels" if covered is None else f"{covered} of {row['classes']}",
+            "no labels" if covered is None else f"{covered}, effectively {row['classes_effective']:.1f}",
         ]
 
     return {"columns": [*columns, "classes"], "rows": [cells(row) for row in rows]}

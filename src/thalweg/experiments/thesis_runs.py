@@ -140,7 +140,7 @@ def train(
     objective = AdaNCE(interval, kernel(), steps=settings.steps, start=start)
     options = {"steps": settings.updates, "batch_size": settings.batch, "progress": progress}
     # a long training loses at most a thousand updates when its process is killed
-    often = max(1, min(settings.updates // 10, 1000))
+    often = max(100, min(settings.updates // 10, 1000))
     optimizer = _optimizer(settings.rate)
     return fit_in(folder, energy, x, objective, optimizer=optimizer, key=key_fit, checkpoint_every=often, **options)
 
