@@ -14,14 +14,14 @@ _LINE, _CHANGE = 10.0, 0.1
 class Advance(Protocol):
     """What `progress_bar` yields: call it with how much more is done, and a note to show beside the count."""
 
-    def __call__(self, count: int = 1, note: str = "") -> None: ...
+    def __call__(self, more: int = 1, note: str = "") -> None: ...
 
 
 @contextlib.contextmanager
 def progress_bar(
     what: str, total: int, *, shown: bool = True, done: int = 0, count: Callable[[int], str] = str
 ) -> Iterator[Advance]:
-    """Shows how far some work is; yields ``advance(count, note)``, which moves it on.
+    """Shows how far some work is; yields ``advance(more, note)``, which moves it on.
 
     In a terminal it is a bar that goes away at the end, in a notebook a bar that stays. Elsewhere, as in a log file, it
     is a line on stderr every ten seconds and one at the end; work that ends with an exception has no last line.
@@ -38,7 +38,7 @@ def progress_bar(
     ...     advance(10)
     """
     if not shown:
-        yield lambda count=1, note="": None
+        yield lambda more=1, note="": None
         return
     show = _notebook_bar if _in_notebook() else _terminal_bar if sys.stderr.isatty() else _log_lines
     with show(what, total, done) as place:
