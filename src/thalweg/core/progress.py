@@ -21,7 +21,7 @@ class Advance(Protocol):
 def progress_bar(
     what: str, total: int, *, shown: bool = True, done: int = 0, count: Callable[[int], str] = str
 ) -> Iterator[Advance]:
-    """Shows how far some work is; yields ``advance(count, note)``, which moves it on.
+    """Shows how far some work is; yields ``advance(more, note)``, which moves it on.
 
     In a terminal it is a bar that goes away at the end, in a notebook a bar that stays. Elsewhere, as in a log file, it
     is a line on stderr every ten seconds and one at the end; work that ends with an exception has no last line.

@@ -1,6 +1,6 @@
 """Landscapes: an energy over one or two coordinates, its score, and chains on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from thalweg.plot.views import View, find_mass, view
 
 _SPAN = 10.0  # energies further than this above the lowest are drawn alike: of the mass they hold next to nothing
 _LINE, _MESH, _ARROWS = 501, 161, 21  # nodes along a line, a side of a landscape, a side of a field
-_LEVELS = 20
+_LEVELS = 10  # bands of colour: of one nat each where the span is the full one
 _CHAINS, _STEPS, _DOTS = 4, 300, 1000  # chains drawn, draws of each, points of data
 
 
@@ -27,6 +27,7 @@ def energy(
     coordinates: Coordinate | Sequence[Coordinate] | None = None,
     at: Any = None,
     limits: Any = None,
+    names: Sequence[str] | None = None,
     theme: Theme = LIGHT,
 ) -> Figure:
     """The landscape of an energy: a curve over one coordinate, a map over two, or a slice of more.
@@ -34,11 +35,13 @@ def energy(
     Energies are drawn above the lowest one in sight, in nats: a point one nat higher is e times less probable.
 
     Args:
-        energy: of one or two dimensions; of more with ``coordinates``.
+        energy: of one or two dimensions; of more with ``coordinates``. A dictionary of energies by name is drawn side
+            by side, each above its own lowest value.
         data: points ``(n, *event)`` to draw on the landscape (of a slice they only set the limits and the point).
         coordinates: the one or two to draw, by their place in the flattened point or their index in it.
         at: the point whose other coordinates are held; by default the data's mean, or the middle of the space.
         limits: ``(low, high)`` for each coordinate drawn; by default where the data are, or the mass of ``exp(-E)``.
+        names: of all coordinates of a point; by default ``x₁``, ``x₂``, ….
         theme: the colours.
 
     >>> import thalweg as tw
@@ -46,8 +49,10 @@ def energy(
     >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
     ('x₁', 'x₂')
     """
+    if isinstance(energy, Mapping):
+        return _several(energy, data, coordinates, at, limits, names, theme)
     require_energy("plot.energy", energy)
-    seen = view("plot.energy", energy, data, coordinates, at, limits)
+    seen = view("plot.energy", energy, data, coordinates, at, limits, names)
     points = None if data is None or not seen.whole else points_of(data).reshape(-1, len(seen.places))
     title = "Energy" if seen.whole else f"Energy, a slice along {' and '.join(seen.names)}"
     if len(seen.places) == 1:
@@ -69,6 +74,43 @@ def energy(
     return figure
 
 
+def _several(
+    energies: Mapping[str, Any],
+    data: Any,
+    coordinates: Any,
+    at: Any,
+    limits: Any,
+    names: Sequence[str] | None,
+    theme: Theme,
+) -> Figure:
+    """Energies side by side within the same limits: maps in panels, curves in one."""
+    if not energies:
+        raise ValueError('plot.energy: expected at least one energy, got none; give {"name": energy}')
+    for model in energies.values():
+        require_energy("plot.energy", model)
+    first = view("plot.energy", next(iter(energies.values())), data, coordinates, at, limits, names)
+    box = np.stack([first.low, first.high], axis=1)
+    views = {name: view("plot.energy", model, data, coordinates, at, box, names) for name, model in energies.items()}
+    if len(first.places) == 1:
+        figure = canvas(WIDTH, 3.6, theme)
+        axes = panel(figure, (1, 1, 1), theme, title="Energies", x=first.names[0], y="E(x) − lowest, nats")
+        for (name, seen), colour in zip(views.items(), chain_colours(len(views), theme)[0], strict=True):
+            draw_curve(axes, seen, theme._replace(data=colour))
+            axes.lines[-1].set_label(name)
+        legend(axes, theme)
+        return figure
+    lines = -(-len(views) // 4)
+    across = -(-len(views) // lines)
+    width, height = first.high - first.low
+    tall = float(np.clip(height / width, 0.5, 1.3)) if _is_square(first) else 0.8
+    figure = canvas(2.9 * across + 1.0, (2.6 * tall + 0.7) * lines, theme)
+    for number, (name, seen) in enumerate(views.items(), start=1):
+        axes = panel(figure, (lines, across, number), theme, title=name, x=seen.names[0], y=seen.names[1])
+        filled = draw_map(axes, seen, theme, span=_SPAN)
+    _colour_bar(figure, figure.axes, filled, "E(x) − lowest, nats", theme)
+    return figure
+
+
 def score(
     model: Any,
     *,
@@ -79,8 +121,8 @@ def score(
 ) -> Figure:
     """The score ``∇ log p(x) = -∇E(x)``: a curve over one coordinate, a field of arrows over two.
 
-    Arrows of equal length show where the score points, their colour how long it is. Below them are the energy's contour
-    lines, one for each nat; a score network has none.
+    Arrows of equal length show where the score points, their colour how long it is. Below them is the energy,
+    darkest where it is lowest; a score network has none.
 
     The arguments are those of `energy`; the limits of a score network are by default -3 and 3.
 
@@ -206,20 +248,16 @@ def draw_curve(axes: Axes, seen: View, theme: Theme = LIGHT) -> None:
     axes.set_xlim(seen.low[0], seen.high[0])
 
 
-def draw_map(axes: Axes, seen: View, theme: Theme = LIGHT, pale: bool = False) -> Any:
-    """The energy over two coordinates as filled contours; pale where something is drawn on it."""
+def draw_map(axes: Axes, seen: View, theme: Theme = LIGHT, pale: bool = False, span: float | None = None) -> Any:
+    """The energy over two coordinates in bands of colour up to ``span``; pale where something is drawn on it."""
     lines = seen.mesh(_MESH)
     values = _above_lowest(seen.energies(lines))
     highest = float(np.nanmax(values))
-    span = min(_SPAN, highest) or 1.0
+    span = span or min(_SPAN, highest) or 1.0
     levels = np.linspace(0, span, _LEVELS + 1)
     extend = "max" if highest > span else "neither"
     cmap: str | Colormap = _pale(theme) if pale else "viridis"
     filled = axes.contourf(*lines, values, levels=levels, cmap=cmap, extend=extend)
-    marks = np.arange(1, span) if span > 3 else levels[2:-1:3]
-    colour, alpha = (theme.muted, 0.5) if pale else ("white", 0.45)
-    if len(marks):
-        axes.contour(*lines, values, levels=marks, colors=colour, linewidths=0.5, alpha=alpha)
     axes.set_xlim(seen.low[0], seen.high[0])
     axes.set_ylim(seen.low[1], seen.high[1])
     if _is_square(seen):
@@ -254,7 +292,7 @@ def _map_canvas(seen: View, theme: Theme, title: str, room: float) -> tuple[Figu
     return figure, panel(figure, (1, 1, 1), theme, title=title, x=seen.names[0], y=seen.names[1])
 
 
-def _colour_bar(figure: Figure, axes: Axes, drawn: Any, label: str, theme: Theme, **options: Any) -> None:
+def _colour_bar(figure: Figure, axes: Axes | list[Axes], drawn: Any, label: str, theme: Theme, **options: Any) -> None:
     bar = figure.colorbar(drawn, ax=axes, shrink=0.8, **options)
     bar.set_label(label, fontsize=9.5, color=theme.ink)
     bar.ax.tick_params(labelsize=8.5, colors=theme.muted, labelcolor=theme.ink)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from thalweg.core import whole_number
 from thalweg.plot.draws import name_of, points_of
 from thalweg.plot.points import bins, draw_mosaic, frame, histogram, is_image, scatter, spread
 from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, legend, panel
@@ -20,6 +21,7 @@ def samples(
     *,
     names: Sequence[str] | None = None,
     most: int = 96,
+    columns: int | None = None,
     limits: tuple[float, float] | None = None,
     theme: Theme = LIGHT,
 ) -> Figure:
@@ -31,6 +33,7 @@ def samples(
         data: real points of the same event, or None.
         names: of the columns; by default ``x₁``, ``x₂``, ….
         most: how many images to show.
+        columns: of the grid of images; by default 16, or 8 where data are beside.
         limits: the values of images drawn as black and white; by default 0 and 1 where all lie between them, and -1
             and 1 otherwise.
         theme: the colours.
@@ -45,14 +48,15 @@ def samples(
         )
     sets = {"samples": x} if real is None else {"samples": x, "data": real}
     if is_image(x.shape[1:]):
-        return _images(sets, most, _shades(sets) if limits is None else limits, theme)
+        across = 16 // len(sets) if columns is None else whole_number("columns", columns)
+        return _images(sets, most, across, _shades(sets) if limits is None else limits, theme)
     event = x.shape[1:]
     flat = {name: points.reshape(len(points), -1) for name, points in sets.items()}
-    columns = flat["samples"].shape[1]
-    if names is not None and len(names) != columns:
-        raise ValueError(f"expected a name for each of {columns} columns, got {len(names)}; give as many")
-    called = [name_of(event, place) for place in range(columns)] if names is None else list(names)
-    return _plane(flat, called, theme) if columns == 2 else _histograms(flat, called, theme)
+    width = flat["samples"].shape[1]
+    if names is not None and len(names) != width:
+        raise ValueError(f"expected a name for each of {width} columns, got {len(names)}; give as many")
+    called = [name_of(event, place) for place in range(width)] if names is None else list(names)
+    return _plane(flat, called, theme) if width == 2 else _histograms(flat, called, theme)
 
 
 def _shades(sets: dict[str, np.ndarray]) -> tuple[float, float]:
@@ -60,8 +64,9 @@ def _shades(sets: dict[str, np.ndarray]) -> tuple[float, float]:
     return (0.0, 1.0) if inside else (-1.0, 1.0)
 
 
-def _images(sets: dict[str, np.ndarray], most: int, limits: tuple[float, float], theme: Theme) -> Figure:
-    columns = 16 // len(sets)
+def _images(
+    sets: dict[str, np.ndarray], most: int, columns: int, limits: tuple[float, float], theme: Theme
+) -> Figure:
     shown = {name: spread(images, most // len(sets)) for name, images in sets.items()}
     columns = min(columns, max(len(images) for images in shown.values()))
     lines = max(-(-len(images) // columns) for images in shown.values())
@@ -69,7 +74,9 @@ def _images(sets: dict[str, np.ndarray], most: int, limits: tuple[float, float],
     figure = canvas(WIDTH, WIDTH / len(sets) / columns * lines * tall + 0.4, theme)
     for number, (name, images) in enumerate(shown.items(), start=1):
         title = f"{len(images)} of {len(sets[name])} {_NOUNS[name]}"
-        draw_mosaic(panel(figure, (1, len(sets), number), theme, title=title), images, columns, limits)
+        axes = panel(figure, (1, len(sets), number), theme, title=title)
+        draw_mosaic(axes, images, columns, limits)
+        axes.set_facecolor(theme.muted)  # seen between the images, whose edges may be as white as the paper
     return figure
 
 

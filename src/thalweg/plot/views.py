@@ -54,6 +54,7 @@ def view(
     coordinates: Coordinate | Sequence[Coordinate] | None = None,
     at: Any = None,
     limits: Any = None,
+    names: Sequence[str] | None = None,
 ) -> View:
     """The view of a model that `energy`, `score` and `chains` draw; ``what`` is the name of the one that asks."""
     require_model(what, model)
@@ -75,8 +76,10 @@ def view(
             raise ValueError(f"expected one or two different coordinates, got {coordinates}; write coordinates=(0, 1)")
     point = _point(space, event, rows, at)
     check_scalar(model, jax.ShapeDtypeStruct((1, *event), point.dtype))
-    names = tuple(name_of(event, place) for place in places)
-    seen = View(model, point, places, names, np.zeros(0), np.zeros(0), len(places) == math.prod(event))
+    if names is not None and len(names) != math.prod(event):
+        raise ValueError(f"expected a name for each of {math.prod(event)} coordinates, got {len(names)}; give as many")
+    called = tuple(name_of(event, place) if names is None else names[place] for place in places)
+    seen = View(model, point, places, called, np.zeros(0), np.zeros(0), len(places) == math.prod(event))
     if box is None:
         if rows is not None:
             box = frame(rows.reshape(len(rows), -1)[:, list(places)].astype(float))
