@@ -212,7 +212,7 @@ def doctor() -> None:
         from thalweg.cli.doctor import examine
 
         findings = examine()
-    _table(("what", "found"), [(finding.what, finding.found) for finding in findings])
+    print_table(("what", "found"), [(finding.what, finding.found) for finding in findings])
     problems = [finding for finding in findings if finding.problem]
     for finding in problems:
         typer.echo(f"{finding.what}: {finding.problem}")

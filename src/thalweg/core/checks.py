@@ -186,7 +186,7 @@ def check_function(what: str, value: Any, example: str, *arguments: Any) -> None
     With ``arguments``, shapes of arrays, also a function that takes other ones or returns something but numbers.
     """
     if isinstance(value, type) or not callable(value):
-        raise ValueError(f"expected {what}, got {_shown(value)}; give for example {example}")
+        raise ValueError(f"expected {what}, got {_describe(value)}; give for example {example}")
     if not arguments:
         return
     try:
@@ -196,7 +196,7 @@ def check_function(what: str, value: Any, example: str, *arguments: Any) -> None
             raise
         raise ValueError(f"expected {what}, got one with other arguments; give for example {example}") from problem
     if not made or not all(isinstance(leaf, (jax.ShapeDtypeStruct, int, float)) for leaf in made):
-        raise ValueError(f"expected {what} that returns numbers, got {_shown(made)}; give for example {example}")
+        raise ValueError(f"expected {what} that returns numbers, got {_describe(made)}; give for example {example}")
 
 
 def check_point(x: Any, shape: tuple[int, ...]) -> None:
