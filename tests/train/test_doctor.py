@@ -64,7 +64,7 @@ def test_what_is_named_and_since_when(metric, value, stops):
     "metric, value",
     [
         ("gradient_norm", 390.0),
-        ("energy_gap", -140.0),
+        ("energy_gap", 140.0),
         ("weight_norm", 1990.0),
         ("sample_norm", 19.9),
         ("sample_norm", 0.011),
@@ -74,6 +74,15 @@ def test_what_is_named_and_since_when(metric, value, stops):
 )
 def test_what_is_within_bounds_is_left_alone(metric, value):
     assert findings([CALM] * 300 + [{**CALM, metric: value}] * 300) == []
+
+
+def test_chains_that_never_come_to_the_data_are_named_after_long():
+    lagging = {**CALM, "energy_gap": -2.0}
+    found = findings([CALM] * 300 + [lagging] * 300)
+    assert [(each.name, each.since) for each in found] == [("energy_gap", 301)]
+    assert "expected chains that come to where the data are" in found[0].words
+    assert findings([lagging] * 240 + [CALM] * 300) == []
+    assert findings([{**CALM, "energy_gap": -1.3}] * 600) == []
 
 
 def test_a_single_bad_update_is_no_finding():

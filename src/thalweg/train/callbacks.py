@@ -29,7 +29,7 @@ def every(interval: int, function: Callable[[Any], Mapping[str, float] | None]) 
 def check_callbacks(callbacks: Any) -> Sequence[Callback]:
     """Callbacks as a list, refused where one is not made by `every`."""
     whole = isinstance(callbacks, (list, tuple)) and not isinstance(callbacks, Callback)
-    listed = list(callbacks) if whole else [callbacks]
+    listed: list[Any] = list(callbacks) if whole else [callbacks]
     wrong = next((each for each in listed if not isinstance(each, Callback)), None)
     if wrong is not None and callable(wrong):
         name = getattr(wrong, "__name__", type(wrong).__name__)

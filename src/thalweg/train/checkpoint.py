@@ -39,7 +39,7 @@ class Checkpoints:
         self.folder = Path(folder).resolve()
         newest = ocp.training.preservation_policies.LatestN(_KEPT)
         try:
-            self._files = ocp.training.Checkpointer(self.folder, preservation_policy=newest)
+            self._files = ocp.training.Checkpointer(str(self.folder), preservation_policy=newest)  # pyright: ignore[reportArgumentType]
         except OSError as problem:
             raise ValueError(
                 f"expected to write checkpoints to {self.folder}, got '{problem}'; choose a folder you can write to"

@@ -139,6 +139,7 @@ class Doctor:
             self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e2, steps),
             self._growth("energy_gap", "the energy gap between data and samples", 1e2, steps),
             self._weights(weights, 1e2, steps),
+            self._lag(math.sqrt(max(scale.coordinates, 1)), max(200, steps // 4)),
             self._acceptance(1e-2, min(50, max(10, steps // 4))),
             self._divergences(chains, min(50, max(10, steps // 4))),
             *(self._range(scale, min(100, max(10, steps // 4))) if scale.norm else []),
@@ -179,6 +180,19 @@ class Doctor:
             )
 
         return _Rule(metric, metric, holds, words, _patience(steps), stops)
+
+    def _lag(self, spread: float, patience: int) -> _Rule:
+        """A gap below minus the spread of energies, for a long time: where the chains end the energy is high, so they
+        do not get to where the data are. It stays bounded where the network is."""
+
+        def words(value: float, since: int) -> str:
+            return (
+                f"expected chains that come to where the data are, got an energy gap beyond {-spread:.3g} (now "
+                f"{value:.3g}) at every update since update {since}; lower the learning rate or the step size, "
+                "or take more steps of the chains"
+            )
+
+        return _Rule("energy_gap", "energy_gap", lambda value: value < -spread, words, patience)
 
     def _weights(self, usual: float, factor: float, steps: int, stops: bool = False) -> _Rule:
         def words(value: float, since: int) -> str:

@@ -1,36 +1,23 @@
 """The training loop."""
 
 import contextlib
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import (
-    ConditionalEnergy,
-    Objective,
-    check_instance,
-    merge_static,
-    partition_trainable,
-    require_model,
-    split_static,
-    typed_key,
-    whole_number,
-)
+from thalweg.core import ConditionalEnergy, Objective, merge_static, partition_trainable, split_static, typed_key
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.checks import as_folder, check_fit, check_flag, check_parts, count
 from thalweg.train.data import Batches, check_concrete, check_data
 from thalweg.train.doctor import Doctor, Finding, measure_scale, tell, write_findings
 from thalweg.train.lock import locks_run_dir
 from thalweg.train.model_file import write_model
-from thalweg.train.optimizer import check_optimizer
 from thalweg.train.progress import progress_bar
 from thalweg.train.python_config import note_python_run
 from thalweg.train.record import DivergedError, Record
@@ -105,12 +92,12 @@ def fit(
     """
     check_concrete(key=key, energy=energy, objective=objective, data=data)
     check_parts(energy, objective, optimizer)
-    callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
+    callbacks, folder = check_callbacks(callbacks), as_folder(run_dir)
     source = Source(objective, data, folder)
     data, rows = check_fit(energy, data, steps, batch_size, ema, resume, run_dir)
     check_flag("progress", progress)
     check_flag("doctor", doctor)
-    every = max(1, steps // 10) if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
+    every = max(1, steps // 10) if checkpoint_every is None else count("checkpoint_every", checkpoint_every)
     key = typed_key(key)
     batches, key = Batches(data, rows, batch_size, key), training_key(key)
 
@@ -138,7 +125,9 @@ def fit(
             done, arrays, faults = checkpoints.restore(arrays, good)
             record.rewind(done)
             if watch is not None:
-                findings += [seen for step, row in enumerate(record.rows, 1) if (seen := watch.look(step, row))]
+                # what was seen then stands, but stops nothing now
+                seen = [watch.look(step, row) for step, row in enumerate(record.rows, 1)]
+                findings += [finding._replace(stops=False) for finding in seen if finding is not None]
             write_findings(folder, findings)
             for fault in faults:
                 report(Finding("checkpoint", done, fault))
@@ -234,68 +223,3 @@ def working_memory(
     update = Update(objective, optimizer, training, batch)
     plan = update.program.lower(*update.arguments(split_static(training)[0], key, 0, batch)).compile().memory_analysis()
     return plan.temp_size_in_bytes  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def check_parts(energy: Any, objective: Any, optimizer: Any) -> None:
-    """Refuse what is no model, no objective or no optimiser."""
-    require_model("fit", energy)
-    check_instance("an objective", objective, ("init", "loss"), "tw.objectives.MaximumLikelihood()")
-    check_optimizer(optimizer)
-    for name, part in (("energy", energy), ("objective", objective)):
-        try:
-            for value in _static_values(part):
-                bool(value == value)
-        except Exception as problem:  # whatever a user's type raises when it is compared
-            raise ValueError(
-                f"expected static fields in the {name} that can be compared, got one that cannot, such as an array; "
-                "keep arrays as ordinary fields (in paramax.NonTrainable where they are not trained)"
-            ) from problem
-
-
-def _static_values(tree: PyTree) -> Iterator[Any]:
-    """What of a tree of modules is part of a program: static fields, and the leaves that are no arrays."""
-    parts = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, eqx.Module) and node is not tree)
-    for part in parts:
-        if isinstance(part, eqx.Module):
-            yield from _static_values(part)
-        elif not isinstance(part, (jax.Array, np.ndarray, np.generic)):
-            yield hash(part)
-    if isinstance(tree, eqx.Module):
-        for field in dataclasses.fields(tree):
-            if field.metadata.get("static", False):
-                yield getattr(tree, field.name, None)
-
-
-def check_fit(
-    energy: Any, data: PyTree, steps: Any, batch_size: Any, ema: Any, resume: Any = False, run_dir: Any = None
-) -> tuple[PyTree, int]:
-    """Refuse what `fit` cannot train on; the data as arrays, and the number of their rows."""
-    data, rows = check_data(energy, data)
-    _count("steps", steps)
-    if _count("batch_size", batch_size) > rows:
-        raise ValueError(f"expected a batch_size between 1 and the {rows} rows of data, got {batch_size}; lower it")
-    if ema is not None and not (isinstance(ema, (int, float, np.number)) and 0 <= ema < 1):
-        raise ValueError(f"expected ema in [0, 1), got {ema!r:.60}; 0.999 is usual")
-    check_flag("resume", resume)
-    if resume and run_dir is None:
-        raise ValueError("expected a run_dir to resume from, got none; name the run's folder")
-    return data, rows
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"expected {name} to be True or False, got {value!r:.60}; say which")
-
-
-def _count(name: str, value: Any) -> int:
-    number = whole_number(name, value)
-    if number >= 2**31:
-        raise ValueError(f"expected {name} below 2^31, got {number}; give a smaller number")
-    return number
-
-
-def _as_folder(run_dir: Any) -> Path | None:
-    if run_dir is not None and not isinstance(run_dir, (str, Path)):
-        raise ValueError(f"expected run_dir to be a path, got {run_dir!r:.60}; name a folder")
-    return None if run_dir is None else Path(run_dir)

@@ -19,9 +19,10 @@ from thalweg.core import (
     partition_trainable,
     split_static,
 )
+from thalweg.train.checks import check_fit, check_flag, check_parts
 from thalweg.train.data import Batches, check_concrete
 from thalweg.train.doctor import Doctor, Finding, tell
-from thalweg.train.loop import Run, check_fit, check_flag, check_parts, make_doctor
+from thalweg.train.loop import Run, make_doctor
 from thalweg.train.progress import progress_bar
 from thalweg.train.record import DivergedError, as_history, not_finite
 from thalweg.train.update import Training, Update, averaged_model, begin, training_key

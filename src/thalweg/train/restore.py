@@ -8,9 +8,10 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg.core import Objective, as_path, merge_static, split_static, typed_key
 from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.checks import check_parts
 from thalweg.train.data import check_data
 from thalweg.train.doctor import Finding, tell
-from thalweg.train.loop import Run, check_parts
+from thalweg.train.loop import Run
 from thalweg.train.record import as_history, rows_until
 from thalweg.train.source import Source
 from thalweg.train.update import averaged_model, begin, has_finite_weights, training_key
