@@ -64,9 +64,7 @@ def _shades(sets: dict[str, np.ndarray]) -> tuple[float, float]:
     return (0.0, 1.0) if inside else (-1.0, 1.0)
 
 
-def _images(
-    sets: dict[str, np.ndarray], most: int, columns: int, limits: tuple[float, float], theme: Theme
-) -> Figure:
+def _images(sets: dict[str, np.ndarray], most: int, columns: int, limits: tuple[float, float], theme: Theme) -> Figure:
     shown = {name: spread(images, most // len(sets)) for name, images in sets.items()}
     columns = min(columns, max(len(images) for images in shown.values()))
     lines = max(-(-len(images) // columns) for images in shown.values())
