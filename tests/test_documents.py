@@ -16,11 +16,25 @@ import pytest
 import thalweg
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GALLERY = ROOT / "docs" / "gallery.md"
+# the blocks of these are one program; of each the first few are quick
+PROGRAMS = {
+    GALLERY: 2,
+    ROOT / "docs" / "tutorials" / "teacher.md": 2,
+    ROOT / "docs" / "tutorials" / "physicist.md": 0,
+    ROOT / "docs" / "tutorials" / "data-scientist.md": 0,
+    ROOT / "docs" / "tutorials" / "researcher.md": 1,
+}
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page not in PROGRAMS)]
+
+
+def blocks_of(page: Path) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
 BLOCKS = [
-    pytest.param(block, id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    pytest.param(block, id=f"{page.name}-{number}") for page in PAGES for number, block in enumerate(blocks_of(page))
 ]
 # the examples of these train and sample, if little
 LONG = ("thalweg.experiments", "thalweg.noise.flows", "thalweg.samplers.tempering", "thalweg.energies.unet")
@@ -44,6 +58,58 @@ def test_the_packages_that_users_meet_are_among_those_looked_at():
 def test_code_blocks_run(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "<block>", "exec"), {"__name__": "__block__"})
+
+
+@pytest.mark.slow
+def test_the_first_example_ends_in_chains_that_have_mixed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__block__"}
+    exec(compile(blocks_of(ROOT / "README.md")[0], "<block>", "exec"), names)
+    assert names["chains"].summary().mixed  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def run_program(blocks: list[str]) -> None:
+    names = {"__name__": "__block__"}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"<block {number}>", "exec"), names)
+
+
+@pytest.mark.parametrize("page", [page for page, quick in PROGRAMS.items() if quick], ids=lambda page: page.name)
+def test_the_first_blocks_of_a_program_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_program(blocks_of(page)[: PROGRAMS[page]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+def test_a_program_runs_and_makes_every_picture_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_program(blocks_of(page))
+    made = {path.name for path in tmp_path.iterdir()}
+    shown = set(re.findall(r"figures/((?:plot|tutorial)-[\w-]+\.\w+)", re.sub(r"(?m)^\|.*$", "", page.read_text())))
+    assert shown and shown <= made
+
+
+def test_every_tutorial_is_run_and_short_enough_to_read():
+    tutorials = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+    assert set(tutorials) == {page for page in PROGRAMS if page.parent.name == "tutorials"}
+    assert all(len(page.read_text().splitlines()) <= 150 for page in tutorials)
+
+
+def test_the_gallery_has_every_figure_and_what_makes_it():
+    text = GALLERY.read_text()
+    figures = {path.name for path in (ROOT / "docs" / "figures").iterdir()}
+    assert figures == set(re.findall(r"figures/([\w.-]+)\)", text))
+    for name in (Path(figure).stem for figure in figures if not figure.startswith(("plot-", "tutorial-"))):
+        assert re.search(rf"`thalweg reproduce {name}( [\w -]+)?`", text), name
+    for figure in (each for each in figures if each.startswith("plot-")):
+        assert f'"{figure}"' in text
+
+
+def test_every_picture_a_page_shows_is_there():
+    for page in [*PAGES, *PROGRAMS]:
+        for place in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text()):
+            assert (page.parent / place).is_file(), (page.name, place)
 
 
 @pytest.mark.parametrize("name", MODULES)

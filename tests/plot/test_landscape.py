@@ -103,6 +103,23 @@ def test_a_slice_goes_through_the_mean_of_the_data():
     assert np.allclose(view("plot.energy", FIVE, data, (0, 1)).at, data.mean(axis=0), atol=1e-6)
 
 
+def test_several_energies_are_drawn_side_by_side_within_the_same_limits():
+    shifted = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
+    figure = tw.plot.energy({"one": BOWL, "other": shifted, "third": BOWL, "a": BOWL, "b": BOWL})
+    panels = figure.axes[:5]
+    assert [axes.get_title(loc="left") for axes in panels] == ["one", "other", "third", "a", "b"]
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in panels}) == 1
+    (axes,) = tw.plot.energy({"one": LINE, "two": lambda x: 2 * LINE(x)}, limits=(0, 4)).axes
+    one, two = (np.asarray(line.get_ydata(), float) for line in axes.lines)
+    assert np.allclose(two, 2 * one, atol=1e-4)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
+
+
+def test_coordinates_have_the_names_given():
+    figure = tw.plot.energy(FIVE, coordinates=(4, 1), names=("a", "b", "c", "d", "e"))
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("e", "b")
+
+
 def test_arrows_point_along_the_score():
     figure = tw.plot.score(BOWL, limits=((0, 6), (-3, 1)))
     arrows = figure.axes[0].collections[-1]
@@ -163,6 +180,9 @@ def test_chains_that_ran_off_do_not_hide_the_rest():
         (lambda: tw.plot.energy(FIVE, coordinates=(0, 1, 2)), "expected one or two different coordinates"),
         (lambda: tw.plot.energy(tw.energies.Gamma(2.0, 1.0), limits=(-2, -1)), "expected a finite energy to draw"),
         (lambda: tw.plot.energy(tw.core.as_score(lambda x: -x, tw.Real(2))), "a vector field has no energy"),
+        (lambda: tw.plot.energy({}), "expected at least one energy"),
+        (lambda: tw.plot.energy({"a": BOWL, "b": 3}), "expected an energy, a callable"),
+        (lambda: tw.plot.energy(BOWL, names=("a",)), "expected a name for each of 2 coordinates, got 1"),
         (lambda: tw.plot.chains(FIVE, walk((5,))), "expected draws of one or two dimensions, got 5"),
         (lambda: tw.plot.chains(BOWL, {"x": walk((2,))}), "expected draws in one array, got a dict"),
         (lambda: tw.plot.chains(BOWL, walk((2,)), most=0), "expected at least one chain"),
