@@ -2,6 +2,8 @@
 
 import re
 import signal
+import tomllib
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -350,6 +352,21 @@ def test_one_seed_decides_nothing():
     rows = [average_scores(k, [{"inception_score": 9.0 / k, "frechet_distance": 10.0 * k}]) for k in (1, 50)]
     assert words_of(judge_scores(rows)) == ["undecided"] * 2
     assert "one seed, so its error is not known" in judge_scores(rows)
+
+
+@pytest.mark.parametrize(("name", "model"), [("mnist", "A"), ("cifar10", "C"), ("celeba", "C")])
+def test_presets_have_the_published_settings(name, model):
+    (path,) = Path(tw.__file__).parent.rglob(f"{name}.toml")
+    preset = tomllib.loads(path.read_text())
+    assert preset["energy"] == {"type": "ConvNet", "preset": model, "spectral_norm": True}
+    objective = preset["objective"]
+    assert (objective["type"], objective["interval"], objective["steps"]) == ("AdaNCE", 1, 100)
+    # a gradient coefficient of 1 is half the step size
+    assert objective["kernel"] == {"type": "Langevin", "step_size": 2.0, "noise_scale": 0.005}
+    noise = {"low": -1.0, "high": 1.0}
+    assert objective["start"] == {"type": "ReplayBuffer", "size": 10_000, "rejuvenation": 0.25, "noise": noise}
+    assert preset["optimizer"] == {"type": "adam", "learning_rate": 1e-4, "b1": 0.0, "b2": 0.999}
+    assert preset["train"]["batch_size"] == 128
 
 
 def test_scales_and_options_that_there_are_not_are_refused(tmp_path):
