@@ -122,7 +122,7 @@ def test_checkerboard_density_is_exact(squares, half_width, dark):
 
 
 def test_checkerboard_needs_light_squares():
-    with pytest.raises(ValueError, match=r"squares: expected a board of at least 2 × 2, got 1"):
+    with pytest.raises(ValueError, match=r"expected squares to be a whole number >= 2, got 1"):
         checkerboard(KEY, 5, squares=1)
 
 
