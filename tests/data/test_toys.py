@@ -54,7 +54,7 @@ def test_contract(name):
     assert not np.array_equal(x, toy(jax.random.key(4), 7))
     np.testing.assert_allclose(jax.jit(toy, static_argnums=1)(KEY, 7), x, rtol=1e-5, atol=1e-5)
     for n in (0, -1):
-        with pytest.raises(ValueError, match=f"n: expected at least one point, got {n}"):
+        with pytest.raises(ValueError, match=f"expected n to be a whole number >= 1, got {n}"):
             toy(KEY, n)
 
 
@@ -122,7 +122,7 @@ def test_checkerboard_density_is_exact(squares, half_width, dark):
 
 
 def test_checkerboard_needs_light_squares():
-    with pytest.raises(ValueError, match=r"squares: expected a board of at least 2 × 2, got 1"):
+    with pytest.raises(ValueError, match=r"expected squares to be a whole number >= 2, got 1"):
         checkerboard(KEY, 5, squares=1)
 
 

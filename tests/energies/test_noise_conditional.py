@@ -185,7 +185,7 @@ def test_another_level_does_not_compile_again(key):
         (lambda key: tw.energies.ScoreMLP(2, 0, key=key), "expected width to be a whole number >= 1"),
         (lambda key: tw.energies.ScoreMLP(2, key=key)(jnp.ones(3)), r"expected one point of shape \(2,\)"),
         (lambda key: tw.energies.NoiseConditionalUNet((9, 8, 1), key=key), "expected height and width to be multiples"),
-        (lambda key: tw.energies.NoiseConditionalScoreUNet(IMAGE, (), key=key), "expected channels, blocks and patch"),
+        (lambda key: tw.energies.NoiseConditionalScoreUNet(IMAGE, (), key=key), "expected the channels of one"),
     ],
 )
 def test_bad_input_gets_one_sentence(make, sentence, key):

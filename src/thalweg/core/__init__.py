@@ -16,6 +16,7 @@ from thalweg.core.checks import (
     point_like,
     positive,
     real,
+    takes,
     typed_key,
     whole_number,
 )
@@ -163,6 +164,7 @@ __all__ = [
     "space_of",
     "split_batch",
     "split_static",
+    "takes",
     "tile",
     "typed_key",
     "whole_number",

@@ -1,5 +1,6 @@
 """Checks of numbers and shapes. Each raises one sentence: what was expected, what was given, what to do."""
 
+import inspect
 import math
 import operator
 import types
@@ -197,6 +198,24 @@ def check_function(what: str, value: Any, example: str, *arguments: Any) -> None
         raise ValueError(f"expected {what}, got one with other arguments; give for example {example}") from problem
     if not made or not all(isinstance(leaf, (jax.ShapeDtypeStruct, int, float)) for leaf in made):
         raise ValueError(f"expected {what} that returns numbers, got {_describe(made)}; give for example {example}")
+
+
+def takes(function: Any, count: int) -> bool:
+    """Whether a function can be called with ``count`` arguments by position; builtin ones do not always say, and pass.
+
+    >>> from thalweg.core import takes
+    >>> takes(lambda x: x, 1), takes(lambda x: x, 2)
+    (True, False)
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def check_point(x: Any, shape: tuple[int, ...]) -> None:

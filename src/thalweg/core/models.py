@@ -1,7 +1,6 @@
 """Reading a user's model: its space, its energy, its score. A model stays of its own type."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core.checks import point_like
+from thalweg.core.checks import point_like, takes
 from thalweg.core.contracts import ConditionalEnergy, Energy, HasLogZ, HasSampler, LatentEnergy, ScoreNetwork, Space
 from thalweg.core.population import PerChain, model_of
 
@@ -260,7 +259,11 @@ def given(model: Callable, condition: PyTree) -> Any:
     """
     if isinstance(model, type) or not callable(model):
         raise ValueError(f"expected a conditional energy, a callable (x, c) -> scalar, got {model!r}; give one")
-    _require_two(model)
+    if not takes(model, 2):
+        name = getattr(model, "__name__", type(model).__name__)
+        raise ValueError(
+            f"expected a conditional energy of (x, c), got {name} with other arguments; leave out tw.given"
+        )
     if condition is None:
         raise ValueError("expected a condition, got None; give a value for c")
     condition = _as_arrays("the condition", condition)
@@ -269,21 +272,6 @@ def given(model: Callable, condition: PyTree) -> Any:
     if isinstance(model, ScoreNetwork):
         return _GivenScore(network=model, condition=condition, space=space_of(model))
     return _Given(energy=model, condition=condition, space=space_of(model))
-
-
-def _require_two(model: Callable) -> None:
-    """Refuse a function that does not take a point and a condition."""
-    try:
-        signature = inspect.signature(model)
-    except ValueError:  # some builtin functions do not say
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError as problem:
-        name = getattr(model, "__name__", type(model).__name__)
-        raise ValueError(
-            f"expected a conditional energy of (x, c), got {name} with other arguments; leave out tw.given"
-        ) from problem
 
 
 def _as_arrays(name: str, tree: PyTree) -> PyTree:

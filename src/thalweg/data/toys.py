@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import check_point, finite, non_negative, positive, typed_key, whole_number
+from thalweg.core import check_point, finite, non_negative, positive, real, typed_key, whole_number
 from thalweg.energies.analytic import GaussianMixture
 
 Scalar = float | int | Float[Array, ""]
@@ -139,7 +139,7 @@ def checkerboard_log_prob(x: Float[Array, "2"], squares: int = 4, half_width: Sc
 
 
 def _eight_weights(weights: Weights) -> np.ndarray:
-    values = np.full(8, 1 / 8) if weights is None else np.asarray(finite("weights", weights), np.float64)
+    values = np.full(8, 1 / 8) if weights is None else np.asarray(real("weights", weights), np.float64)
     if values.shape != (8,) or not np.isfinite(values).all() or (values < 0).any() or values.sum() <= 0:
         raise ValueError(
             f"weights: expected eight non-negative numbers, not all zero, got {weights}; give one per mode"

@@ -11,7 +11,11 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg import exact as exact_sums
 from thalweg.core import (
+    ConditionalEnergy,
+    Energy,
     HasSampler,
+    LatentEnergy,
+    ScoreNetwork,
     Space,
     Verdict,
     as_energy,
@@ -184,6 +188,8 @@ def exact_sampler(energy: Any, exact: Sampler | None) -> Sampler:
     space = space_of(energy)
     if exact is not None:
         check_function("exact(key, shape) -> points", exact, "energy.sample")
+        if isinstance(exact, (Energy, ConditionalEnergy, LatentEnergy, ScoreNetwork)):
+            raise ValueError(f"expected exact(key, shape) -> points, got a {type(exact).__name__}; give its `sample`")
         whole = space_of(energy.energy) if isinstance(energy, Clamped) else space
         return lambda key, shape: as_points(whole, exact(key, shape), "exact")
     if isinstance(energy, HasSampler):

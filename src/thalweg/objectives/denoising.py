@@ -21,6 +21,7 @@ from thalweg.core import (
     require_model,
     score,
     space_of,
+    takes,
 )
 from thalweg.core.random import materialize, normal
 from thalweg.energies.analytic import GaussianMixture
@@ -56,6 +57,8 @@ class DenoisingScoreMatching(AbstractScoreObjective):
     sigma: Array | Callable[[Array], Array]
 
     def __init__(self, sigma: float | Array | Sequence[float] | Callable[[Array], Array] = 0.1):
+        if callable(sigma) and (isinstance(sigma, type) or not takes(sigma, 1)):
+            raise ValueError(f"expected sigma as numbers or a function of x, got {sigma!r:.60}; give for example 0.1")
         self.sigma = sigma if callable(sigma) else positive("sigma", sigma)
         if not callable(self.sigma) and self.sigma.ndim > 1:
             raise ValueError(f"expected one sigma or levels (L,), got the shape {self.sigma.shape}; flatten them")

@@ -76,6 +76,9 @@ def advance(
     if not isinstance(state, State):
         raise ValueError(f"expected a state, got {type(state).__name__}; make one by kernel.init(key, energy, x)")
     key, steps = typed_key(key), whole_number("steps", steps, 0)
+    if is_concrete(key) and not getattr(kernel, "all_rungs", False):
+        # a user's own call: inside a compiled program all of this was looked at before
+        check_scalar(kernel.at_start(energy) if isinstance(kernel, ConditionalKernel) else energy, state.x)
     state, totals = _advance(energy, kernel, state, key, steps, measure, first_block)
     return state, reduce_totals(totals, steps)
 

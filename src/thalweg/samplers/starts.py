@@ -1,7 +1,6 @@
 """Where the chains of a training update start: data (CD), persistent chains (PCD), noise (short-run), replay buffer."""
 
 import abc
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Module, between, bind, count_chains, finite, select, split_batch, whole_number
+from thalweg.core import Module, between, bind, count_chains, finite, select, split_batch, takes, whole_number
 from thalweg.core.random import distinct
 from thalweg.samplers.annealing import SimulatedAnnealing
 from thalweg.samplers.single_chain import init_chains, retarget_chains
@@ -242,15 +241,9 @@ class ReplayBuffer(Start):
         return BufferMemory(state, conditions, memory.used.at[started.ticket].set(True))
 
 
-def _needs_nothing(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called without arguments."""
-    required = (part.default is part.empty for part in inspect.signature(function).parameters.values())
-    return not any(required)
-
-
 def as_start(start: Any) -> Start:
     """A start, from a start or from the function that makes one (``from_data`` instead of ``from_data()``)."""
-    made = start() if callable(start) and not isinstance(start, (Start, type)) and _needs_nothing(start) else start
+    made = start() if callable(start) and not isinstance(start, (Start, type)) and takes(start, 0) else start
     if not isinstance(made, Start):
         raise ValueError(
             f"expected a start (from_noise(), from_data(), persistent(), ReplayBuffer(...)), got "

@@ -40,15 +40,19 @@ def as_shape(shape: Any) -> tuple[int, ...]:
 
 def as_size(size: Any) -> int:
     """A positive whole number."""
-    if not _is_whole(size) or not 1 <= size < 2**31:
-        raise ValueError(f"expected a size n >= 1 below 2^31, got {size!r:.60}; give a positive whole number")
+    if not _is_whole(size) or size < 1:
+        raise ValueError(f"expected a size n >= 1, got {size!r:.60}; give a positive whole number")
+    if size >= 2**31:
+        raise ValueError(f"expected a size n below 2^31, got {size}; a point has to fit the memory")
     return int(size)
 
 
 def as_labels(k: Any) -> int:
     """A number of labels, at least two."""
-    if not _is_whole(k) or not 2 <= k < 2**31:
-        raise ValueError(f"expected k >= 2 labels, fewer than 2^31, got {k!r:.60}; a site with one label is a constant")
+    if not _is_whole(k) or k < 2:
+        raise ValueError(f"expected k >= 2 labels, got {k!r:.60}; a site with one label is a constant")
+    if k >= 2**31:
+        raise ValueError(f"expected fewer than 2^31 labels, got {k}; a label has to fit 32 bits")
     return int(k)
 
 

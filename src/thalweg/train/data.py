@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -93,7 +94,8 @@ def _points(space: Space | None, data: PyTree, name: str) -> PyTree:
     if isinstance(space, Real) or (space is None and not _is_tree(data)):
         data = check_array(data, event_shape=None if space is None else space.shape, integers=space is None, name=name)
     # what is on a device comes back to be looked at: no point may be NaN, whatever the space
-    data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, data)
+    device = lambda leaf: isinstance(leaf, jax.Array) and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    data = jax.tree.map(lambda leaf: np.asarray(leaf) if device(leaf) else leaf, data)
     return jax.tree.map(np.asarray, as_points(space, data, name))
 
 
