@@ -20,6 +20,14 @@ def about(text: str) -> str:
     return text.partition("\n")[0].removeprefix("#").strip()
 
 
+def own_data(name: str) -> Path | None:
+    """The path of one's own data, where that is meant: a folder, or a file that is named as something else than TOML."""
+    path = Path(name).expanduser()
+    if name in presets() or not path.exists() or (path.is_file() and path.suffix.lower() in ("", ".toml")):
+        return None
+    return path
+
+
 def find(name: str) -> dict[str, Any]:
     """The configuration of a preset, or in a TOML file; not completed yet."""
     known = presets()
@@ -29,5 +37,6 @@ def find(name: str) -> dict[str, Any]:
     if path.is_file() or path.suffix == ".toml" or len(path.parts) > 1:
         return toml.read(path)
     raise ValueError(
-        f"{name}: expected a preset ({', '.join(known)}) or a TOML file, got neither; {did_you_mean(name, known)}"
+        f"{name}: expected a preset ({', '.join(known)}), a TOML file, a CSV file or a folder of pictures, got none of them; "
+        f" {did_you_mean(name, known)}"
     )

@@ -57,7 +57,8 @@ def thalweg(
 @app.command(short_help="Train a model, sample from it, write a report.")
 def train(
     config: Annotated[
-        str | None, typer.Argument(metavar="PRESET|FILE", help="A preset, or a configuration in a TOML file.")
+        str | None,
+        typer.Argument(metavar="PRESET|FILE|FOLDER", help="A preset, a TOML file, a CSV file, a folder of pictures."),
     ] = None,
     assignments: Assignments = None,
     run_dir: Annotated[
@@ -73,13 +74,16 @@ def train(
 ) -> None:
     """Train a model, then sample from it, evaluate the samples and write a report.
 
-    Without an argument, the presets are listed. Everything goes to a run folder: the complete configuration, the
+    Without an argument, the presets are listed. Of a table or a folder of pictures, what is found and what is chosen is
+    said before training, and --set changes it; samples come as a table and as a picture. Everything goes to a run folder: the complete configuration, the
     metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good order; --resume goes on, and ends up
     exactly where the uninterrupted run would have.
 
     \b
     Examples:
       thalweg train two-moons
+      thalweg train customers.csv --set data.drop='["name"]'
+      thalweg train pictures/
       thalweg train digits --set train.steps=500 --set optimizer.learning_rate=3e-4
       thalweg train digits --dry-run > mine.toml
       thalweg train mine.toml
@@ -98,15 +102,23 @@ def train(
         raise ValueError("--resume: expected nothing but a run to go on with, got more; its folder says the rest")
     if fresh and run_dir is None:
         raise ValueError("--fresh: expected --run-dir with the run to replace, got none; without it every run is new")
-    given = {} if config is None else configurations.find(config)
+    own = None if config is None else configurations.own_data(config)
+    given = {} if config is None or own is not None else configurations.find(config)
     with working("starting"):
         from thalweg.runs import commands
         from thalweg.runs.build import rules
         from thalweg.runs.config import complete, takes
+        from thalweg.runs.own_data import choose_settings, describe_settings
     if resume is not None:
         given = commands.configuration(resume)
+    if own is not None:
+        choice = choose_settings(own, toml.changed({}, assignments or [], takes).get("data", {}))
+        given = choice.config
     settings = complete(toml.changed(given, assignments or [], takes))
     rules(settings)
+    if own is not None:
+        for line in (*choice.sentences, describe_settings(settings)):
+            typer.echo(line, err=True)
     if dry_run:
         typer.echo(toml.write(settings), nl=False)
         return

@@ -5,6 +5,9 @@ column has mean 0 and spread 1 whatever its tails, and decoding ``Φ`` back thro
 Tied values, whole numbers and the names of two categories share out an interval of p by their frequency, and a row gets
 a random place in its share (dequantisation: Theis, van den Oord and Bethge 2016). Three and more categories are one
 coordinate each, the largest of which is the row's (argmax: Hoogeboom et al. 2021).
+
+The coordinates of all columns together are then turned to their principal axes and divided by the spread along each, so
+that a standard normal is already right about every column and every correlation, and an energy has the rest to learn.
 """
 
 import math
@@ -19,9 +22,9 @@ Cell = str | float | int | None
 _MOST_LEVELS = 256  # of a column of whole numbers
 _FEW_LEVELS = 32  # of any other column of numbers
 _KNOTS = 513
-_MARGIN = (
-    0.15  # of a share of ranks left empty at either end: a smooth energy needs room to change from one to the next
-)
+_MOST_COORDINATES = 1000
+_LEAST_VARIANCE = 0.01
+_MARGIN = 0.15  # of a share of ranks left empty at either end, the room in which a smooth energy can change
 _APART, _NOISE = 1.25, 0.35  # the coordinates of three and more categories
 
 
@@ -67,6 +70,8 @@ class Columns(NamedTuple):
     """
 
     columns: tuple[Column, ...]
+    mean: tuple[float, ...]
+    axes: tuple[tuple[float, ...], ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,11 +92,8 @@ class Columns(NamedTuple):
                     f"row {number}: expected {len(self.columns)} cells ({', '.join(self.names)}), got {len(row)}; "
                     "give all columns in this order"
                 )
-        parts = [
-            _encode(column, _filled(column, [row[place] for row in rows]), random)
-            for place, column in enumerate(self.columns)
-        ]
-        return np.concatenate([np.zeros((len(rows), 0)), *parts], axis=1).astype(np.float32)
+        scores = _scores(self.columns, rows, random)
+        return ((scores - np.array(self.mean)) @ np.array(self.axes)).astype(np.float32)
 
     def decode(self, x: np.ndarray) -> list[list[Cell]]:
         """Coordinates ``(rows, width)`` as rows of cells: numbers within their column's range, names of its own."""
@@ -102,6 +104,7 @@ class Columns(NamedTuple):
             )
         if not np.isfinite(points).all():
             raise ValueError("expected finite points, got some that are not; train anew with a smaller step size")
+        points = np.linalg.solve(np.array(self.axes).T, points.T).T + np.array(self.mean)
         cells, start = [], 0
         for column in self.columns:
             cells.append(_decode(column, points[:, start : start + column.width]))
@@ -110,7 +113,8 @@ class Columns(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a tree of plain values."""
-        return {"version": 1, "columns": [column._asdict() for column in self.columns]}
+        columns = [column._asdict() for column in self.columns]
+        return {"version": 1, "columns": columns, "mean": self.mean, "axes": self.axes}
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "Columns":
@@ -119,7 +123,8 @@ class Columns(NamedTuple):
             if tree["version"] != 1:
                 raise ValueError(f"version {tree['version']}")
             made = (Column(**{**each, "values": tuple(each["values"])}) for each in tree["columns"])
-            return cls(tuple(each._replace(ranks=tuple(each.ranks)) for each in made))
+            columns = tuple(each._replace(ranks=tuple(each.ranks)) for each in made)
+            return cls(columns, tuple(tree["mean"]), tuple(map(tuple, tree["axes"])))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"expected the columns of a table as to_json gives them, got something else ({error}); train anew"
@@ -144,12 +149,17 @@ the column out with drop=["day"] (--set data.drop='["day"]'), or write the days 
     twice = [each for place, each in enumerate(names) if each in names[:place]]
     if twice:
         raise ValueError(f"{name}: expected columns of different names, got {twice[0]!r} twice; rename one")
-    columns = Columns(tuple(_fit([row[i] for row in rows], each, name) for i, each in enumerate(names)))
-    if columns.width == 0:
+    columns = tuple(_fit([row[i] for row in rows], each, name) for i, each in enumerate(names))
+    width = sum(column.width for column in columns)
+    if not 0 < width <= _MOST_COORDINATES:
+        problem, fix = ("none", "check the file") if width == 0 else (str(width), "drop columns of many categories")
         raise ValueError(
-            f"{name}: expected a column of more than one value, got {len(names)} that never change; check the file"
+            f"{name}: expected columns of more than one value with 1 to {_MOST_COORDINATES} coordinates in all, "
+            f"got {problem}; {fix}"
         )
-    return columns
+    scores = _scores(columns, rows, np.random.default_rng(0))
+    mean, axes = _principal_axes(scores)
+    return Columns(columns, tuple(mean.tolist()), tuple(map(tuple, axes.tolist())))
 
 
 def describe(column: Column) -> str:
@@ -171,6 +181,21 @@ def describe(column: Column) -> str:
     which = "the most frequent" if column.decimals is None else "the median"
     fill = f"{column.fill:g}" if isinstance(column.fill, float) else column.fill
     return what + (f"; {column.missing} missing, set to {which} {fill}" if column.missing else "")
+
+
+def _scores(columns: tuple[Column, ...], rows: Sequence[Sequence[Cell]], random: np.random.Generator) -> np.ndarray:
+    """The coordinates of every column beside each other, before they are turned."""
+    parts = [
+        _encode(column, _filled(column, [row[place] for row in rows]), random) for place, column in enumerate(columns)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _principal_axes(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean, and the map to principal axes of spread 1; an axis of next to none is not blown up to it."""
+    mean = scores.mean(axis=0)
+    variances, axes = np.linalg.eigh((scores - mean).T @ (scores - mean) / len(scores))
+    return mean, axes / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
 
 
 def _fit(cells: list[Cell], name: str, table: str) -> Column:

@@ -27,8 +27,10 @@ class Pictures(NamedTuple):
     grey: bool
 
 
-def measure_pictures(folder: str | Path) -> Pictures:
+def measure_pictures(folder: str | Path, *, same_size: bool = True, same_kind: bool = True) -> Pictures:
     """Read the headers of all images under a folder; a picture of another size or kind than the first is refused.
+
+    `same_size` and `same_kind` (grey or colour) say whether they must agree; what is returned is the first one's.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -45,12 +47,12 @@ def measure_pictures(folder: str | Path) -> Pictures:
             width, height = image.size[::-1] if turned else image.size
             found = (file, height, width, is_grey(image))
         first = first or found
-        if found[1:3] != first[1:3]:
+        if same_size and found[1:3] != first[1:3]:
             raise ValueError(
                 f"{file}: expected {first[2]} × {first[1]} pixels like {first[0].name}, got {width} × {height}; "
                 "give one size for all with size=64 (--set data.size=64)"
             )
-        if found[3] != first[3]:
+        if same_kind and found[3] != first[3]:
             kinds = ("grey", "colour") if first[3] else ("colour", "grey")
             raise ValueError(
                 f"{file}: expected {kinds[0]} like {first[0].name}, got {kinds[1]}; "

@@ -18,6 +18,7 @@ from thalweg.runs.config import complete
 from thalweg.runs.drawing import draw, energies
 from thalweg.runs.files import new_folder, read_json, remove_run, write_npz
 from thalweg.runs.hints import did_you_mean
+from thalweg.runs.own_samples import keep_columns, write_own_samples
 from thalweg.runs.progress import bar, say, working
 from thalweg.train import DivergedError, Run, every, fit
 from thalweg.train.checkpoint import Checkpoints
@@ -55,6 +56,7 @@ def train(config: Mapping[str, Any], name: str, folder: Path | None = None, fres
             f"go on with `thalweg train --resume {folder}`, replace it with --fresh, or choose another --run-dir"
         )
     write_whole(folder / "config.toml", toml.write(config).encode())
+    keep_columns(config, folder)
     return _finish(config, folder, parts, _fit(config, folder, parts, resume=False))
 
 
@@ -174,6 +176,7 @@ def _sample(config: Mapping[str, Any], folder: Path, parts: Parts, run: Run) -> 
         energy = {f"energy_{name}": energies(run.energy, x) for name, x in rows.items()}
     path = folder / "samples" / "samples.npz"
     write_npz(path, {**drawn._asdict(), **energy, "data": _some(x_train, chains)})
+    write_own_samples(config, folder, drawn.x, _some(x_train, max(chains, 100)))
     results = {
         **read_json(folder / "results.json"),
         "updates": run.step,

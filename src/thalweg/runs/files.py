@@ -57,6 +57,6 @@ def remove_run(folder: Path) -> None:
         shutil.rmtree(folder / name, ignore_errors=not (folder / name).exists())
     for path in (
         *folder.glob("config*.toml"),
-        *(folder / name for name in ("metrics.jsonl", "results.json", "report.html")),
+        *(folder / name for name in ("metrics.jsonl", "results.json", "report.html", "columns.json")),
     ):
         path.unlink(missing_ok=True)

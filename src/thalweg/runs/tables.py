@@ -10,6 +10,7 @@ import optax
 from thalweg import data, energies, objectives, samplers
 from thalweg.core import Kernel, positive
 from thalweg.data import loading
+from thalweg.energies.confined_mlp import ConfinedMLP
 from thalweg.runs.drawing import draw
 from thalweg.runs.signatures import Setting, settings
 from thalweg.samplers.starts import Noise, Start
@@ -17,7 +18,12 @@ from thalweg.train import fit
 
 Table = Mapping[str, Callable[..., Any]]
 
-ENERGIES: Table = {"ConvNet": energies.ConvNet, "MLP": energies.MLP, "ResNet": energies.ResNet}
+ENERGIES: Table = {
+    "ConfinedMLP": ConfinedMLP,
+    "ConvNet": energies.ConvNet,
+    "MLP": energies.MLP,
+    "ResNet": energies.ResNet,
+}
 OBJECTIVES: Table = {
     "AdaNCE": objectives.AdaNCE,
     "AdversarialNCE": objectives.AdversarialNCE,
