@@ -21,7 +21,7 @@ def about(text: str) -> str:
 
 
 def own_data(name: str) -> Path | None:
-    """The path of one's own data, where that is meant: a folder, or a file that is named as something else than TOML."""
+    """The path of one's own data, where that is meant: a folder, or a file named as something else than TOML."""
     path = Path(name).expanduser()
     if name in presets() or not path.exists() or (path.is_file() and path.suffix.lower() in ("", ".toml")):
         return None
@@ -37,6 +37,6 @@ def find(name: str) -> dict[str, Any]:
     if path.is_file() or path.suffix == ".toml" or len(path.parts) > 1:
         return toml.read(path)
     raise ValueError(
-        f"{name}: expected a preset ({', '.join(known)}), a TOML file, a CSV file or a folder of pictures, got none of them; "
-        f" {did_you_mean(name, known)}"
+        f"{name}: expected a preset ({', '.join(known)}), a TOML file, a CSV file or a folder of pictures, got none; "
+        f"{did_you_mean(name, known)}"
     )

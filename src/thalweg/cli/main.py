@@ -58,7 +58,7 @@ def thalweg(
 def train(
     config: Annotated[
         str | None,
-        typer.Argument(metavar="PRESET|FILE|FOLDER", help="A preset, a TOML file, a CSV file, a folder of pictures."),
+        typer.Argument(metavar="PRESET|FILE|FOLDER", help="A preset, a TOML or CSV file, a folder of pictures."),
     ] = None,
     assignments: Assignments = None,
     run_dir: Annotated[
@@ -75,9 +75,9 @@ def train(
     """Train a model, then sample from it, evaluate the samples and write a report.
 
     Without an argument, the presets are listed. Of a table or a folder of pictures, what is found and what is chosen is
-    said before training, and --set changes it; samples come as a table and as a picture. Everything goes to a run folder: the complete configuration, the
-    metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good order; --resume goes on, and ends up
-    exactly where the uninterrupted run would have.
+    said before training, and --set changes it; samples come as a table and as a picture. Everything goes to a run
+    folder: the complete configuration, the metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good
+    order; --resume goes on, and ends up exactly where the uninterrupted run would have.
 
     \b
     Examples:

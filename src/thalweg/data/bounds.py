@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 MOST_BYTES = 2**32  # that one file may fill in memory: a damaged or hostile one claims any size
 MOST_UNPACKED = 2**30  # of one compressed file: the largest of the catalogue unpacks to 180 MB
@@ -36,7 +37,15 @@ def read_bounded(place: Path, most: int, fix: str) -> bytes:
     if size > most:
         raise ValueError(f"{place}: expected at most {most / 1e6:.0f} MB, got {size / 1e6:.0f} MB; {fix}")
     with place.open("rb") as stream:
-        return stream.read(most)
+        return read_at_most(stream, most)
+
+
+def read_at_most(stream: BinaryIO | gzip.GzipFile, most: int) -> bytes:
+    """The next ``most`` bytes of a stream or what there is: in pieces, since memory is taken for all that is asked."""
+    content = bytearray()
+    while len(content) < most and (piece := stream.read(min(_CHUNK, most - len(content)))):
+        content += piece
+    return bytes(content)
 
 
 def read_gzipped(place: Path) -> bytes:
@@ -44,21 +53,19 @@ def read_gzipped(place: Path) -> bytes:
     content = read_bounded(place, MOST_UNPACKED, "split it, or save its arrays as .npy")
     if content[:2] != b"\x1f\x8b":
         return content
-    unpacked = bytearray()
     try:
         with gzip.GzipFile(fileobj=BytesIO(content)) as stream:
-            while chunk := stream.read(_CHUNK):
-                unpacked += chunk
-                if len(unpacked) > MOST_UNPACKED:
-                    raise ValueError(
-                        f"{place}: expected at most {MOST_UNPACKED / 1e6:.0f} MB unpacked, got more from "
-                        f"{len(content) / 1e6:.3g} MB; get it again from a source you trust"
-                    )
+            unpacked = read_at_most(stream, MOST_UNPACKED + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{place}: expected a complete gzip file, got a damaged one ({error}); get it again"
         ) from error
-    return bytes(unpacked)
+    if len(unpacked) > MOST_UNPACKED:
+        raise ValueError(
+            f"{place}: expected at most {MOST_UNPACKED / 1e6:.0f} MB unpacked, got more from "
+            f"{len(content) / 1e6:.3g} MB; get it again from a source you trust"
+        )
+    return unpacked
 
 
 def check_member(member: zipfile.ZipInfo, archive: Path, most: int) -> zipfile.ZipInfo:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from thalweg.data.kinds import column_kind, is_missing, value_of
 
@@ -267,7 +268,9 @@ def _encode(column: Column, values: list[Any], random: np.random.Generator) -> n
         rank = ranks[level] + place * (ranks[level + 1] - ranks[level])
     else:
         rank = _rank(np.array(values, float), np.array(column.values, float), place)
-    return _normal_quantile(rank, len(column.values))[:, None]
+        edge = 0.05 / max(len(column.values), 100)  # the ends of the range are a few spreads away, not infinitely far
+        rank = np.clip(rank, edge, 1 - edge)
+    return ndtri(rank)[:, None]
 
 
 def _rank(values: np.ndarray, knots: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -293,7 +296,7 @@ def _decode(column: Column, z: np.ndarray) -> list[Cell]:
         return [column.values[0]] * len(z)
     if column.kind == "category":
         return [column.values[code] for code in np.argmax(z, axis=1)]
-    rank = _normal_rank(z[:, 0])
+    rank = np.clip(ndtr(z[:, 0]), 0.0, math.nextafter(1.0, 0.0))
     if column.kind == "levels":
         level = np.clip(np.searchsorted(np.array(column.ranks), rank, "right") - 1, 0, len(column.values) - 1)
         chosen = [column.values[code] for code in level]
@@ -305,16 +308,3 @@ def _decode(column: Column, z: np.ndarray) -> list[Cell]:
 
 def _written(value: Any, decimals: int | None) -> Cell:
     return round(float(value)) if decimals == 0 else round(float(value), decimals or 0)
-
-
-def _normal_quantile(rank: np.ndarray, steps: int) -> np.ndarray:
-    from scipy.special import ndtri
-
-    edge = 0.5 / max(steps, 100)  # the ends of the range are a few spreads away, not infinitely far
-    return ndtri(np.clip(rank, edge, 1 - edge))
-
-
-def _normal_rank(z: np.ndarray) -> np.ndarray:
-    from scipy.special import ndtr
-
-    return np.clip(ndtr(z), 0.0, math.nextafter(1.0, 0.0))

@@ -12,11 +12,12 @@ _MOST_SHOWN = 40
 _MOST_DECIMALS = 9
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _TIME = r"([ t]+\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*(am|pm|z|[+-]\d{2}:?\d{2})?)?"
-_DATE = re.compile(
-    rf"(\d{{4}}([-/.])\d{{1,2}}(\2\d{{1,2}})?{_TIME}|\d{{1,2}}([-/.])\d{{1,2}}\7(\d{{4}}|\d{{2}}){_TIME}"
-    rf"|\d{{1,2}}[- ]{_MONTH}[- ]\d{{2,4}}{_TIME}|{_MONTH} \d{{1,2}},? \d{{4}}{_TIME}"
-    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)",
-    re.IGNORECASE,
+_DATES = (
+    rf"\d{{4}}([-/.])\d{{1,2}}(\1\d{{1,2}})?{_TIME}",  # 2021-03-04, 2021-03
+    rf"\d{{1,2}}([-/.])\d{{1,2}}\1(\d{{4}}|\d{{2}}){_TIME}",  # 04/03/2021, 3/14/21
+    rf"\d{{1,2}}[- ]{_MONTH}[- ]\d{{2,4}}{_TIME}",  # 4 Mar 2021
+    rf"{_MONTH} \d{{1,2}},? \d{{4}}{_TIME}",  # March 4, 2021
+    r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?",  # 10:35
 )
 
 
@@ -72,7 +73,7 @@ or leave it empty for a missing value
     if not present:
         return Kind(False, None)
     texts = [str(cell).strip() for _, cell in present]
-    dates = [place for place, text in enumerate(texts) if _DATE.fullmatch(text) and number_of(text) is None]
+    dates = [place for place, text in enumerate(texts) if _is_date(text)]
     drop = f'leave the column out with drop=["{column}"] (--set data.drop=\'["{column}"]\')'
     if 2 * len(dates) > len(texts):
         row, cell = present[dates[0]]
@@ -104,6 +105,11 @@ or leave it empty for a missing value
             f"different texts such as {_shown(cell)} in row {row}, so names or free text; {drop}"
         )
     return Kind(False, None)
+
+
+def _is_date(text: str) -> bool:
+    short = len(text) <= _MOST_SHOWN and number_of(text) is None
+    return short and any(re.fullmatch(pattern, text, re.IGNORECASE) for pattern in _DATES)
 
 
 def _refuse_row_numbers(numbers: Sequence[float | None], column: str, table: str, drop: str) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from thalweg.data.bounds import read_at_most
+
 Stream = io.BufferedReader | io.BytesIO
 MOST_BYTES = 2**29  # of a pickle: a batch of CIFAR-10 is 30 MB
 
@@ -24,8 +26,10 @@ class _Refused(pickle.UnpicklingError):
 
 
 def _text(value: Any) -> str:
+    if not isinstance(value, (str, bytes)):  # and never str(value): a tuple of tuples has no end
+        raise _Refused(f"a name of type {type(value).__name__.lstrip('_')}")
     # strings of Python 2 arrive as bytes
-    return value.decode("ascii") if isinstance(value, bytes) else str(value)
+    return value.decode("ascii") if isinstance(value, bytes) else value
 
 
 class _Dtype:
@@ -36,7 +40,7 @@ class _Dtype:
     def __init__(self, code: Any, _align: Any = False, _copy: Any = True) -> None:
         name = _text(code)
         if not re.fullmatch(r"[<>=|]?(b1|[iu][1248]|f[248]|c8|c16)", name):
-            raise _Refused(f"an array of dtype {name!r}")
+            raise _Refused(f"an array of dtype {name[:40]!r}")
         self.dtype = np.dtype(name)
 
     def build(self, state: tuple) -> None:
@@ -75,8 +79,8 @@ def _reconstruct(kind: Any, _shape: Any, _code: Any) -> _Array:
 
 def _encode(text: Any, encoding: Any) -> bytes:
     # Python 3 writes bytes as text in this one encoding for readers of protocol 2
-    if encoding != "latin1" or not isinstance(text, str):
-        raise _Refused(f"the encoding {encoding!r}")
+    if not isinstance(encoding, str) or encoding != "latin1" or not isinstance(text, str):
+        raise _Refused("an encoding other than latin1")
     return text.encode("latin1")
 
 
@@ -191,7 +195,7 @@ class _Machine:
         elif opcode == "GLOBAL":
             self.name(argument)
         elif opcode == "STACK_GLOBAL":
-            name, module = stack.pop(), stack.pop()
+            name, module = _text(stack.pop()), _text(stack.pop())
             self.name(f"{module} {name}")
         elif opcode == "REDUCE":
             self.call()
@@ -237,7 +241,7 @@ def read_plain_pickle(stream: Stream, name: str) -> Any:
     ValueError: batch: expected only numpy arrays and plain types, got a pickle that asks for builtins.print; nothing \
 in it was run, get the file again from a source you trust
     """
-    content = stream.read(MOST_BYTES + 1)
+    content = read_at_most(stream, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ValueError(
             f"{name}: expected a pickle of at most {MOST_BYTES / 1e6:.0f} MB, got more; save its arrays as .npz"

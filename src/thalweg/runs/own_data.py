@@ -62,13 +62,14 @@ def _choose_for_table(path: Path, options: Mapping[str, Any]) -> Choice:
         "energy": {"type": "ConfinedMLP", "width": 64, "depth": 2},
         "objective": {
             "type": "MaximumLikelihood",
-            "steps": 20,
+            "steps": 40,
             # keeps energies near zero: without it the network grew without end on tables of a few hundred rows
             "energy_penalty": 0.01,
-            "kernel": {"type": "Langevin", "step_size": 0.1},
+            "kernel": {"type": "Langevin", "step_size": 0.03},
             "start": {"type": "ReplayBuffer", "size": 2000, "rejuvenation": 0.05},
         },
-        "optimizer": {"type": "adam", "learning_rate": 1e-3, "schedule": "cosine"},
+        # the decay keeps small tables from being learnt by heart
+        "optimizer": {"type": "adamw", "learning_rate": 1e-3, "weight_decay": 1.0, "schedule": "cosine"},
         "train": {"steps": 1500, "batch_size": batch, "ema": 0.99},
         "sample": {"chains": 1000, "steps": 500},
     }
