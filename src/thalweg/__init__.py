@@ -8,10 +8,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg import core, data, energies, evaluate, exact, noise, objectives, samplers, spaces, train
+    from thalweg import core, data, energies, evaluate, exact, noise, objectives, runs, samplers, spaces, train
     from thalweg.core import as_conditional, as_energy, as_score, from_density, given, score, space_of
     from thalweg.energies import clamp, tempered
     from thalweg.evaluate import check_objective, check_sampler
+    from thalweg.runs import load_run, report
     from thalweg.samplers import Chains, sample
     from thalweg.spaces import (
         Binary,
@@ -36,11 +37,24 @@ if "xla_backend_extra_options" not in os.environ.get("XLA_FLAGS", ""):
     _option = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=16384"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_option}".strip()
 
-_MODULES = ("core", "data", "energies", "evaluate", "exact", "noise", "objectives", "samplers", "spaces", "train")
+_MODULES = (
+    "core",
+    "data",
+    "energies",
+    "evaluate",
+    "exact",
+    "noise",
+    "objectives",
+    "runs",
+    "samplers",
+    "spaces",
+    "train",
+)
 _HOMES = {
     "thalweg.core": ("as_conditional", "as_energy", "as_score", "from_density", "given", "score", "space_of"),
     "thalweg.energies": ("clamp", "tempered"),
     "thalweg.evaluate": ("check_objective", "check_sampler"),
+    "thalweg.runs": ("load_run", "report"),
     "thalweg.samplers": ("Chains", "sample"),
     "thalweg.spaces": (
         "Binary",

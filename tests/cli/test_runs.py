@@ -6,49 +6,28 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
+import tomllib
 
 import jax
 import numpy as np
 import pytest
+from tests.cli.folders import arrays, assert_same, snapshot
 
-from thalweg.runs import commands
-from thalweg.runs.drawing import frames
+from thalweg.runs import sampling
 from thalweg.runs.files import new_folder
-from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.drawing import frames
 
 COMMAND = "from thalweg.cli.main import run; run()"
-
-
-def arrays(run: Path) -> tuple[int | None, Any]:
-    """The newest checkpoint as plain arrays."""
-    checkpoints = Checkpoints(run / "checkpoints")
-    step = checkpoints.latest()
-    return step, checkpoints._manager.restore(step, args=checkpoints._restore())
-
-
-def assert_same(one: Path, other: Path) -> None:
-    (step, left), (step_too, right) = arrays(one), arrays(other)
-    assert step == step_too and left.keys() == right.keys()
-    assert all(np.array_equal(left[name], right[name]) for name in left)
-    assert (one / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
-    with np.load(one / "samples" / "samples.npz") as left, np.load(other / "samples" / "samples.npz") as right:
-        assert all(np.array_equal(left[name], right[name]) for name in left.files)
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(each.relative_to(folder)): each.read_bytes() for each in sorted(folder.rglob("*")) if each.is_file()}
 
 
 @pytest.fixture
 def no_report(monkeypatch):
     """Drawing a page takes longer than all else here."""
-    monkeypatch.setattr(commands, "write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr(sampling, "write_report", lambda folder: folder / "report.html")
 
 
 def test_a_run_leaves_its_whole_folder(trained):
-    expected = {"config.toml", "metrics.jsonl", "checkpoints", "samples", "results.json", "report.html"}
+    expected = {"config.toml", "model.json", "metrics.jsonl", "checkpoints", "samples", "results.json", "report.html"}
     assert {each.name for each in trained.iterdir()} == expected
     results = json.loads((trained / "results.json").read_text())
     assert results["updates"] == 12 and results["chains"] == 20 and results["steps"] == 10
@@ -97,8 +76,10 @@ def test_training_in_pieces_is_training_at_once_bit_for_bit(thalweg, trained, tm
     short = json.loads((pieces / "results.json").read_text())
     assert thalweg("train", "--resume", pieces, "--set", "train.steps=12").code == 0
     assert_same(pieces, trained)
-    assert (pieces / "config.toml").read_text() == (trained / "config.toml").read_text()
-    assert "steps = 6" in (pieces / "config-until-update-6.toml").read_text()
+    whole, cut = (tomllib.loads((each / "config.toml").read_text()) for each in (trained, pieces))
+    assert cut.pop("changes") == [{"update": 6, "set": ["train.steps=12"]}]
+    assert whole["train"].pop("steps") == 12 and cut["train"].pop("steps") == 6
+    assert whole == cut
     results = json.loads((pieces / "results.json").read_text())
     assert results["updates"] == 12 and results["training_seconds"] > short["training_seconds"]
 
@@ -166,7 +147,8 @@ def test_missing_and_truncated_files_are_refused_in_a_sentence(thalweg, trained,
 def test_a_run_folder_is_not_written_over(thalweg, trained):
     before = snapshot(trained)
     assert "--resume" in thalweg("train", "tiny.toml", "--run-dir", trained).refusal
-    assert "other arrays" in thalweg("train", "--resume", trained, "--set", "objective.start.size=30").refusal
+    other = ["--set", "objective.start.size=30", "--set", "train.steps=16"]
+    assert "other arrays" in thalweg("train", "--resume", trained, *other).refusal
     assert snapshot(trained) == before
 
 

@@ -4,7 +4,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from thalweg.runs import toml
 from thalweg.runs.hints import did_you_mean
 
 
@@ -30,12 +29,14 @@ def own_data(name: str) -> Path | None:
 
 def find(name: str) -> dict[str, Any]:
     """The configuration of a preset, or in a TOML file; not completed yet."""
+    from thalweg.core.toml import parse_toml, read_toml
+
     known = presets()
     if name in known:
-        return toml.parse(known[name], f"preset {name}")
+        return parse_toml(known[name], f"preset {name}")
     path = Path(name).expanduser()
     if path.is_file() or path.suffix == ".toml" or len(path.parts) > 1:
-        return toml.read(path)
+        return read_toml(path)
     raise ValueError(
         f"{name}: expected a preset ({', '.join(known)}), a TOML file, a CSV file or a folder of pictures, got none; "
         f"{did_you_mean(name, known)}"

@@ -90,7 +90,6 @@ def train(
       thalweg train --resume runs/digits-1
     """
     from thalweg.cli import configurations
-    from thalweg.runs import toml
 
     if config is None and resume is None:
         if assignments or run_dir is not None or fresh or dry_run:
@@ -102,31 +101,30 @@ def train(
         raise ValueError("--resume: expected nothing but a run to go on with, got more; its folder says the rest")
     if fresh and run_dir is None:
         raise ValueError("--fresh: expected --run-dir with the run to replace, got none; without it every run is new")
-    own = None if config is None else configurations.own_data(config)
-    given = {} if config is None or own is not None else configurations.find(config)
     with working("starting"):
-        from thalweg.runs import commands
+        from thalweg.runs import configuration, own_data, training
         from thalweg.runs.build import rules
-        from thalweg.runs.config import complete, takes
-        from thalweg.runs.own_data import choose_settings, describe_settings
-    if resume is not None:
-        given = commands.configuration(resume)
-    if own is not None:
-        choice = choose_settings(own, toml.changed({}, assignments or [], takes).get("data", {}))
-        given = choice.config
-    settings = complete(toml.changed(given, assignments or [], takes))
-    rules(settings)
-    if own is not None:
-        for line in (*choice.sentences, describe_settings(settings)):
-            typer.echo(line, err=True)
-    if dry_run:
-        typer.echo(toml.write(settings), nl=False)
+    changes = assignments or []
+    if resume is not None and not dry_run:
+        _told(training.resume(resume, changes, progress=True))
         return
     if resume is not None:
-        folder = commands.resume(settings, resume)
+        settings = configuration.change(
+            configuration.read_configuration(resume), changes, training.updates_done(resume)
+        )
     else:
-        folder = commands.train(settings, Path(str(config)).stem, run_dir, fresh)
-    _told(folder)
+        own = configurations.own_data(str(config))
+        choice = None if own is None else own_data.choose_settings(own, changes)
+        given = configurations.find(str(config)) if choice is None else choice.config
+        settings = configuration.parse_configuration(given, str(config), changes)
+        for line in () if choice is None else (*choice.sentences, own_data.describe_settings(settings.start)):
+            typer.echo(line, err=True)
+    for stage in settings.stages():
+        rules(stage.config)
+    if dry_run:
+        typer.echo(settings.text(), nl=False)
+        return
+    _told(training.train(settings, Path(str(config)).stem, run_dir, fresh=fresh, progress=True))
 
 
 @app.command(short_help="Draw new samples from a trained model.")
@@ -142,13 +140,8 @@ def sample(
     """
 
     with working("starting"):
-        from thalweg.runs import commands
-        from thalweg.runs.config import complete
-    settings = commands.configuration(run)
-    asked = {"chains": chains, "steps": steps}
-    settings["sample"] |= {name: value for name, value in asked.items() if value is not None}
-    settings["seed"] = settings["seed"] if seed is None else seed
-    typer.echo(f"samples: {commands.sample(complete(settings), run)}")
+        from thalweg.runs import sampling
+    typer.echo(f"samples: {sampling.sample(run, chains=chains, steps=steps, seed=seed, progress=True)}")
 
 
 @app.command(short_help="Build the report of a run again.")
@@ -156,8 +149,10 @@ def report(run: RunFolder) -> None:
     """Build report.html again from the files of a run, without training or sampling."""
 
     with working("starting"):
-        from thalweg.runs import commands
-    typer.echo(f"report: {commands.report(run)}")
+        from thalweg.runs import sampling
+    with working("writing the report"):
+        path = sampling.report(run)
+    typer.echo(f"report: {path}")
 
 
 @app.command(short_help="Run a published experiment again.")

@@ -141,13 +141,13 @@ def _placed(model: eqx.Module, space: Space) -> eqx.Module:
 @lru_cache
 def _kind_on(kind: type, space: Space) -> type:
     """A class like ``kind`` whose points live on ``space``."""
-    own = {"space": property(lambda self: space), "__reduce__": lambda self: (_rebuild, (kind, space, vars(self)))}
+    own = {"space": property(lambda self: space), "__reduce__": lambda self: (rebuild_on, (kind, space, vars(self)))}
     own |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return type(kind)(kind.__name__, (kind,), own)
 
 
-def _rebuild(kind: type, space: Space, fields: dict[str, Any]) -> Any:
-    """What ``pickle`` calls for an object of a class made by `_kind_on`."""
+def rebuild_on(kind: type, space: Space, fields: dict[str, Any]) -> Any:
+    """An object of a class made by `_kind_on`, from its fields: what ``pickle`` calls."""
     made = object.__new__(_kind_on(kind, space))
     for name, value in fields.items():
         object.__setattr__(made, name, value)

@@ -4,9 +4,8 @@ import gzip
 import stat
 import zipfile
 import zlib
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import BinaryIO
 
 MOST_BYTES = 2**32  # that one file may fill in memory: a damaged or hostile one claims any size
 MOST_UNPACKED = 2**30  # of one compressed file: the largest of the catalogue unpacks to 180 MB
@@ -40,7 +39,7 @@ def read_bounded(place: Path, most: int, fix: str) -> bytes:
         return read_at_most(stream, most)
 
 
-def read_at_most(stream: BinaryIO | gzip.GzipFile, most: int) -> bytes:
+def read_at_most(stream: BufferedIOBase, most: int) -> bytes:
     """The next ``most`` bytes of a stream or what there is: in pieces, since memory is taken for all that is asked."""
     content = bytearray()
     while len(content) < most and (piece := stream.read(min(_CHUNK, most - len(content)))):

@@ -10,6 +10,7 @@ from thalweg.energies.exponential import Exponential, Gamma, Normal
 from thalweg.energies.exponential_bounded import Beta, Dirichlet
 from thalweg.energies.exponential_discrete import Bernoulli, Poisson
 from thalweg.energies.exponential_matrix import Wishart
+from thalweg.energies.labelled import LabelledMLP
 from thalweg.energies.lattice import GaussianField, Ising, Potts
 from thalweg.energies.neural import MLP, ConvNet, ResNet
 from thalweg.energies.noise_conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
@@ -33,6 +34,7 @@ __all__ = [
     "Graph",
     "Grid",
     "Ising",
+    "LabelledMLP",
     "Matrix",
     "NoiseConditionalMLP",
     "NoiseConditionalScoreMLP",

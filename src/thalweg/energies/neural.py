@@ -68,7 +68,7 @@ def _scaled(size: int, width: float) -> int:
     return max(1, round(size * width))
 
 
-def _dense(sizes: Sequence[int], key: PRNGKeyArray, *, slope: float, spectral_norm: bool) -> tuple[Dense, ...]:
+def dense_layers(sizes: Sequence[int], key: PRNGKeyArray, *, slope: float, spectral_norm: bool) -> tuple[Dense, ...]:
     """Dense layers through ``sizes``; the last is linear, and initialised as such."""
     keys = jax.random.split(key, len(sizes) - 1)
     slopes = [*[slope] * (len(sizes) - 2), 1.0]
@@ -123,7 +123,7 @@ class MLP(Energy):
         self.space = Real(shape)
         self.activation = Activation(activation or ("lipswish" if spectral_norm else "silu"), slope)
         sizes = [math.prod(self.space.shape), *[width] * depth, 1]
-        self.layers = _dense(sizes, key, slope=self.activation.negative_slope, spectral_norm=spectral_norm)
+        self.layers = dense_layers(sizes, key, slope=self.activation.negative_slope, spectral_norm=spectral_norm)
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.space.shape)
@@ -196,7 +196,7 @@ class ConvNet(Energy):
             convolutions.append(layer)
         self.convolutions = tuple(convolutions)
         sizes = [math.prod(x.shape), *(_scaled(units, width) for units in dense or ()), 1]
-        self.dense = _dense(sizes, key_dense, **options)
+        self.dense = dense_layers(sizes, key_dense, **options)
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.space.shape)

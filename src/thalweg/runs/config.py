@@ -1,30 +1,22 @@
 """Configurations: given ones checked and completed, so that what is printed and saved can be replayed as it stands."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from thalweg.data import CATALOGUE
+from thalweg.runs.data_tables import data_keys
+from thalweg.runs.energy_table import ENERGIES
 from thalweg.runs.hints import did_you_mean, shown, unknown
-from thalweg.runs.signatures import NONE, Setting, check, expected, plain, settings
-from thalweg.runs.tables import (
-    CHOICES,
-    ENERGIES,
-    OBJECTIVES,
-    OPTIMIZERS,
-    Table,
-    data_keys,
-    keys_of,
-    optimizer_keys,
-    sample_keys,
-    train_keys,
-)
-from thalweg.samplers.starts import Noise, uniform_noise
+from thalweg.runs.objective_table import OBJECTIVES, TRAIN
+from thalweg.runs.optimizer_tables import OPTIMIZERS, SCHEDULES
+from thalweg.runs.sampler_tables import CHOICES, SAMPLE, UNIFORM
+from thalweg.runs.settings import NONE, Setting, Table, check, expected, plain
+from thalweg.samplers.starts import Noise
 
 _SECTIONS = ("data", "energy", "objective", "optimizer", "train", "sample")
 _SEED = Setting((int,), 0)
-_NAME = Setting((str,), inspect.Parameter.empty)
+_NAME = Setting((str,))
 
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,17 +36,17 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         "data": _data(sections["data"]),
         "energy": _chosen("energy", sections["energy"], ENERGIES),
         "objective": objective,
-        "optimizer": _chosen("optimizer", sections["optimizer"], OPTIMIZERS, optimizer_keys()),
-        "train": _filled("train", sections["train"], train_keys()),
-        "sample": _filled("sample", _as_trained(sections["sample"], objective), sample_keys()),
+        "optimizer": _chosen("optimizer", sections["optimizer"], OPTIMIZERS, SCHEDULES),
+        "train": _filled("train", sections["train"], TRAIN),
+        "sample": _filled("sample", _as_trained(sections["sample"], objective), SAMPLE),
     }
 
 
 def takes(where: str, name: Any) -> tuple[str, ...]:
     """The keys that the type ``name`` takes in the table ``where``; none where the name is unknown."""
     tables = {"energy": ENERGIES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS}
-    maker = tables.get(where, {}).get(name) if isinstance(name, str) else None
-    return () if maker is None else tuple(keys_of(maker))
+    entry = tables.get(where, {}).get(name) if isinstance(name, str) else None
+    return () if entry is None else tuple(entry.keys)
 
 
 def _seed(value: Any) -> int:
@@ -100,7 +92,7 @@ def _chosen(where: str, given: Any, table: Table, more: Mapping[str, Setting] | 
         fix = did_you_mean(str(name), table)
         raise ValueError(f"{where}.type: expected one of {', '.join(table)}, got {shown(name)}; {fix}")
     others = {key: value for key, value in given.items() if key != "type"}
-    return {"type": name, **_filled(where, others, {**keys_of(table[name]), **(more or {})}, table[name])}
+    return {"type": name, **_filled(where, others, {**table[name].keys, **(more or {})}, table[name].maker)}
 
 
 def _filled(
@@ -131,10 +123,10 @@ def _typed(name: str, value: Any, setting: Setting, maker: Callable[..., Any] | 
 
 def _value(where: str, value: Any, setting: Setting) -> Any:
     for kind, table in CHOICES.items():
-        if kind in setting.types:
+        if kind in setting.types and not (value == NONE and None in setting.types):
             return _chosen(where, value, table)
     if Noise in setting.types and value != NONE:
-        return _filled(where, _table(where, value), settings(uniform_noise))
+        return _filled(where, _table(where, value), UNIFORM)
     return check(where, value, setting)
 
 
@@ -143,6 +135,6 @@ def _default(name: str, setting: Setting, maker: Callable[..., Any] | None) -> A
     for kind, table in CHOICES.items():
         if kind in setting.types and maker is not None:
             made = getattr(maker(), name)
-            named = next(named for named, each in table.items() if each is type(made))
-            return {"type": named, **{key: plain(getattr(made, key)) for key in keys_of(table[named])}}
+            named = next(named for named, each in table.items() if each.maker is type(made))
+            return {"type": named, **{key: plain(getattr(made, key)) for key in table[named].keys}}
     return plain(setting.default)

@@ -1,7 +1,8 @@
-"""Files of a run folder: written whole or not at all, refused in one sentence where they are damaged."""
+"""The files of a run folder: which they are, written whole or not at all, removed one by one."""
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,17 @@ from typing import Any
 import numpy as np
 
 from thalweg.core.files import write_whole
+from thalweg.core.toml import parse_toml, write_toml
+from thalweg.train.model_file import MODEL
+from thalweg.train.python_config import CONFIG
+
+CHECKPOINTS = "checkpoints"
+METRICS = "metrics.jsonl"
+RESULTS = "results.json"
+REPORT = "report.html"
+SAMPLES = Path("samples", "samples.npz")
+COLUMNS = "columns.json"
+TABLE, PICTURE = Path("samples", "samples.csv"), Path("samples", "samples.png")
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -49,14 +61,43 @@ def new_folder(parent: Path, name: str) -> Path:
             ) from problem
 
 
+def has_run(folder: Path) -> bool:
+    """Whether a run was begun in a folder."""
+    return any((folder / each).exists() for each in (CONFIG, CHECKPOINTS, MODEL))
+
+
+def check_own_config(folder: Path) -> None:
+    """Refuse to replace a ``config.toml`` that no run wrote: what `write_toml` writes is told from what a hand does."""
+    if (folder / CONFIG).exists() and not _is_written(folder / CONFIG):
+        raise ValueError(
+            f"{folder / CONFIG}: expected a configuration that a run wrote, got one of your own, which --fresh would "
+            "replace; move it away, or choose another --run-dir"
+        )
+
+
 def remove_run(folder: Path) -> None:
-    """Remove what a run has written to its folder, and nothing else that lies there."""
-    if not (folder / "config.toml").exists():
+    """Remove the files that a run has written to its folder, and nothing else that lies there."""
+    if not has_run(folder):
         return
-    for name in ("checkpoints", "samples"):
-        shutil.rmtree(folder / name, ignore_errors=not (folder / name).exists())
-    for path in (
-        *folder.glob("config*.toml"),
-        *(folder / name for name in ("metrics.jsonl", "results.json", "report.html", "columns.json")),
-    ):
-        path.unlink(missing_ok=True)
+    for name in (MODEL, METRICS, RESULTS, REPORT, SAMPLES, COLUMNS, TABLE, PICTURE):
+        (folder / name).unlink(missing_ok=True)
+    # a run of an earlier version kept its old configurations under these names
+    earlier = [each for each in folder.glob("config-until-update-*.toml") if re.fullmatch(r"\D+\d+\.toml", each.name)]
+    for path in (folder / CONFIG, *earlier):
+        if path.is_file() and _is_written(path):
+            path.unlink()
+    for path in (folder / CHECKPOINTS).glob("*"):
+        if re.match(r"\d+(\.orbax|$)", path.name) and path.is_dir():
+            shutil.rmtree(path)
+    for name in (CHECKPOINTS, SAMPLES.parent):
+        if (folder / name).is_dir() and not any((folder / name).iterdir()):
+            (folder / name).rmdir()
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a file reads as `write_toml` would write it."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        return write_toml(parse_toml(text, str(path))) == text
+    except ValueError:
+        return False

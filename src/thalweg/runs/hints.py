@@ -4,16 +4,20 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+_NEAR = 0.6
 
-def did_you_mean(word: str, names: Iterable[Any]) -> str:
-    """The nearest name, as the last part of a sentence; there is always a nearest one.
+
+def did_you_mean(word: str, names: Iterable[Any], otherwise: str = "choose one of them", near: float = _NEAR) -> str:
+    """The nearest name, as the last part of a sentence; where none is near, what to do ``otherwise``.
 
     >>> did_you_mean("langevn", ["HMC", "Langevin"])
     "did you mean 'Langevin'?"
+    >>> did_you_mean("banana", ["HMC", "Langevin"])
+    'choose one of them'
     """
     spelt = {str(name).lower(): str(name) for name in names}
-    near = difflib.get_close_matches(word.lower(), spelt, n=1, cutoff=0)
-    return f"did you mean '{spelt[near[0]]}'?" if near else "remove it"
+    found = difflib.get_close_matches(word.lower(), spelt, n=1, cutoff=near)
+    return f"did you mean '{spelt[found[0]]}'?" if found else otherwise
 
 
 def shown(value: Any) -> str:
@@ -35,7 +39,7 @@ def unknown(where: str, key: str, known: Iterable[str], elsewhere: Iterable[str]
     names = list(known)
     dotted, place = (f"{where}.{key}", f"a key of [{where}]") if where else (key, "a key or a table")
     moved = [each for each in elsewhere if each.rpartition(".")[2] == key]
+    fix = did_you_mean(key, moved, near=0.0) if moved else did_you_mean(key, names, "remove it")
     return ValueError(
-        f"{dotted}: expected {place}, that is one of {', '.join(names) or 'none'}, got an unknown one; "
-        f"{did_you_mean(key, moved or names)}"
+        f"{dotted}: expected {place}, that is one of {', '.join(names) or 'none'}, got an unknown one; {fix}"
     )

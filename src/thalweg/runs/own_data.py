@@ -1,12 +1,15 @@
 """Settings for data of one's own: a table in a CSV file or a folder of pictures, chosen from what is found there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from thalweg.core.assignments import assign
 from thalweg.data import load, measure_pictures, read_table
 from thalweg.data.columns import describe
 from thalweg.data.loading import path_reader, unknown_name
+from thalweg.runs.config import takes
+from thalweg.runs.settings import NONE
 
 _TABLES = (".csv", ".tsv")
 _LEAST_ROWS = 10
@@ -24,13 +27,15 @@ class Choice(NamedTuple):
     sentences: list[str]
 
 
-def choose_settings(path: Path, options: Mapping[str, Any]) -> Choice:
+def choose_settings(path: Path, assignments: Sequence[str] = ()) -> Choice:
     """Look at the data and choose a model, an objective and the number of updates.
 
     Args:
         path: a CSV or TSV file, or what else `thalweg.data.load` makes images of.
-        options: what is already said of the data, such as ``drop`` or ``size``.
+        assignments: what is set by the user; what is said of the data there, such as ``data.drop``, is heeded.
     """
+    options = assign({}, list(assignments), takes).get("data", {})
+    options = {name: value for name, value in options.items() if value != NONE}
     if path.suffix.lower() in _TABLES and not path.is_dir():
         return _choose_for_table(path, options)
     reader = path_reader(path)

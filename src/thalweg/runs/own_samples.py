@@ -14,9 +14,13 @@ from thalweg.data.columns import Cell
 from thalweg.data.mixed_tables import write_csv
 from thalweg.report.figures import LIGHT, canvas, legend, panel, png, sample_grid
 from thalweg.report.points import is_image
+from thalweg.runs.files import COLUMNS, PICTURE, TABLE
+from thalweg.runs.settings import NONE
+from thalweg.train.evaluation import spread_rows
 
 _MOST_PANELS = 24
 _MOST_BARS = 12
+_MOST_ROWS = 5000
 
 
 def keep_columns(config: Mapping[str, Any], folder: Path) -> Columns | None:
@@ -24,22 +28,22 @@ def keep_columns(config: Mapping[str, Any], folder: Path) -> Columns | None:
 
     None where the run is on something else than a table whose columns were standardised.
     """
-    options = config["data"]
+    options = config.get("data", {})
     if options.get("standardise") is not True:
         return None
-    path = folder / "columns.json"
+    path = folder / COLUMNS
     if path.exists():
         try:
             return Columns.from_json(json.loads(path.read_text(encoding="utf-8")))
         except ValueError as problem:
             raise ValueError(f"{path}: {problem}") from problem
-    delimiter = None if options["delimiter"] == "none" else options["delimiter"]
+    delimiter = None if options["delimiter"] == NONE else options["delimiter"]
     columns = read_table(options["name"], drop=options["drop"], delimiter=delimiter).columns
     write_json(path, columns.to_json())
     return columns
 
 
-def write_own_samples(config: Mapping[str, Any], folder: Path, x: np.ndarray, data: np.ndarray) -> None:
+def write_own_samples(config: Mapping[str, Any], folder: Path, x: Any, data: np.ndarray) -> None:
     """Write ``samples/samples.png`` of images, and of a table also ``samples/samples.csv``; else nothing.
 
     Args:
@@ -51,13 +55,13 @@ def write_own_samples(config: Mapping[str, Any], folder: Path, x: np.ndarray, da
     columns = keep_columns(config, folder)
     if columns is not None:
         rows = columns.decode(x)
-        write_csv(folder / "samples" / "samples.csv", columns.names, rows)
-        figure = draw_columns(columns, rows, columns.decode(data))
-    elif is_image(x.shape[1:]):
-        figure = sample_grid(x, data)
+        write_csv(folder / TABLE, columns.names, rows)
+        figure = draw_columns(columns, rows, columns.decode(data[:_MOST_ROWS]))
+    elif isinstance(x, np.ndarray) and is_image(x.shape[1:]):
+        figure = sample_grid(x, data[spread_rows(len(data), len(x))])
     else:
         return
-    write_whole(folder / "samples" / "samples.png", png(figure))
+    write_whole(folder / PICTURE, png(figure))
 
 
 def draw_columns(columns: Columns, samples: Sequence[Sequence[Cell]], data: Sequence[Sequence[Cell]]) -> Figure:

@@ -11,8 +11,11 @@ def say(sentence: str) -> None:
 
 
 @contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
+def working(what: str, shown: bool = True) -> Iterator[None]:
     """A moving sign while something of unknown length goes on."""
+    if not shown:
+        yield
+        return
     from rich.console import Console
 
     with Console(stderr=True).status(what):
@@ -20,8 +23,11 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def bar(what: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
     """A progress bar; yields the function that moves it on."""
+    if not shown:
+        yield lambda count: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

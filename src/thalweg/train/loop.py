@@ -14,11 +14,19 @@ import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg.core import Objective, check_instance, merge_static, require_model, split_static, typed_key, whole_number
+from thalweg.samplers import Chains
+from thalweg.samplers.starts import Noise
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import Batches, check_concrete, check_data
+from thalweg.train.evaluation import evaluate_run
+from thalweg.train.lock import locks_run_dir
+from thalweg.train.model_file import write_model
 from thalweg.train.optimizer import check_optimizer
+from thalweg.train.python_config import note_python_run
 from thalweg.train.record import Record, interrupts, progress_bar
+from thalweg.train.sampling import sample_run
+from thalweg.train.source import Source
 from thalweg.train.update import Update, averaged_model, begin, training_key
 
 
@@ -27,7 +35,8 @@ class Run(eqx.Module):
 
     ``energy`` is the trained model (its moving average where ``ema`` was asked for; ``last`` is then the model without
     averaging), ``params`` and ``state`` are the objective's own, ``history`` maps each metric to one number per update,
-    ``evaluations`` lists what the callbacks returned.
+    ``evaluations`` lists what the callbacks returned, ``folder`` is where the run lies, if anywhere. ``source`` says
+    what it was made from.
     """
 
     energy: Any
@@ -37,8 +46,92 @@ class Run(eqx.Module):
     step: int
     history: dict[str, np.ndarray]
     evaluations: list[dict[str, float]]
+    source: Source = eqx.field(static=True, default_factory=Source)
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder; none where nothing was written."""
+        return self.source.folder
+
+    def sample(
+        self,
+        kernel: Any = None,
+        *,
+        key: PRNGKeyArray,
+        chains: int = 100,
+        draws: int = 1,
+        burn_in: int | None = None,
+        thin: int = 1,
+        noise: Noise | None = None,
+        conditions: PyTree | None = None,
+        progress: bool = False,
+    ) -> Chains:
+        """Sample the trained model with chains that start from fresh noise.
+
+        Args:
+            kernel: by default the one it was trained with, else a sound one for its space.
+            key: all randomness.
+            chains: how many.
+            draws: kept per chain.
+            burn_in: steps before the first kept draw; by default a whole descent of the noise levels, the steps of
+                short-run training, or 499.
+            thin: steps per kept draw.
+            noise: where chains start, by default as in training.
+            conditions: of a conditional model, one for each chain; by default the labels it was trained with, in turn.
+            progress: show a progress bar.
+
+        >>> import jax, optax, thalweg as tw
+        >>> key = jax.random.key(0)
+        >>> run = tw.fit(tw.energies.MLP(2, 8, key=key), tw.data.two_moons(key, 100), tw.objectives.MaximumLikelihood(),
+        ...              optimizer=optax.adam(1e-3), steps=2, batch_size=10, key=key)
+        >>> run.sample(key=key, chains=5, draws=3, burn_in=10).draws.shape
+        (5, 3, 2)
+        """
+        return sample_run(
+            self,
+            kernel,
+            key=key,
+            chains=chains,
+            draws=draws,
+            burn_in=burn_in,
+            thin=thin,
+            noise=noise,
+            conditions=conditions,
+            progress=progress,
+        )
+
+    def evaluate(
+        self,
+        data: PyTree = None,
+        *,
+        key: PRNGKeyArray,
+        kernel: Any = None,
+        chains: int | None = None,
+        steps: int | None = None,
+    ) -> dict[str, Any]:
+        """Numbers of the trained model: the mean energies of training rows, test rows and samples, the gap between
+        training rows and samples, and, where the data have classes, how a classifier judges the samples.
+
+        These are the numbers that ``thalweg train`` writes to ``results.json``.
+
+        Args:
+            data: as `fit` takes them, by default those the run was trained on.
+            key: of the samples.
+            kernel: as in `sample`.
+            chains: how many samples, by default as configured, else 100.
+            steps: from noise to a sample, by default as in `sample`.
+
+        >>> import jax, optax, thalweg as tw
+        >>> key = jax.random.key(0)
+        >>> run = tw.fit(tw.energies.MLP(2, 8, key=key), tw.data.two_moons(key, 100), tw.objectives.MaximumLikelihood(),
+        ...              optimizer=optax.adam(1e-3), steps=2, batch_size=10, key=key)
+        >>> sorted(run.evaluate(key=key, chains=5, steps=10))
+        ['chains', 'energy_data', 'energy_gap', 'energy_samples', 'steps']
+        """
+        return evaluate_run(self, data, key=key, kernel=kernel, chains=chains, steps=steps)
 
 
+@locks_run_dir
 def fit(
     energy: Any,
     data: PyTree,
@@ -92,9 +185,10 @@ def fit(
     """
     check_concrete(key=key, energy=energy, objective=objective, data=data)
     check_parts(energy, objective, optimizer)
+    callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
+    source = Source(objective, data, folder)
     data, rows = check_fit(energy, data, steps, batch_size, ema, resume, run_dir)
     check_flag("progress", progress)
-    callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
     every = max(1, steps // 10) if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
     key = typed_key(key)
     batches, key = Batches(data, rows, batch_size, key), training_key(key)
@@ -114,12 +208,16 @@ def fit(
             raise ValueError(
                 f"expected a new run folder, got {run_dir} with a run in it; pass resume=True or name another folder"
             )
+        write_model(folder, training, objective)
+        settings = {"steps": steps, "batch_size": batch_size, "ema": ema, "checkpoint_every": every}
+        note_python_run(folder, energy, objective, rows, settings, done)
 
     def snapshot() -> Run:
         # copies, since the next update writes over the buffers of this one
         kept = merge_static(jax.tree.map(jnp.copy, arrays), form)
         average = averaged_model(kept)
-        return Run(average, kept.energy, kept.params, kept.state, done, record.history(), list(record.evaluations))
+        history, evaluations = record.history(), list(record.evaluations)
+        return Run(average, kept.energy, kept.params, kept.state, done, history, evaluations, source)
 
     def save() -> None:
         record.flush()

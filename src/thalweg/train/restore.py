@@ -12,6 +12,7 @@ from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.data import check_data
 from thalweg.train.loop import Run, check_parts
 from thalweg.train.record import parse_line
+from thalweg.train.source import Source
 from thalweg.train.update import averaged_model, begin, training_key
 
 
@@ -59,11 +60,14 @@ def load(
     arrays, form = split_static(begin(energy, batch, objective, optimizer, ema, training_key(typed_key(key))))
     step, arrays = Checkpoints(folder).restore(arrays)
     training = merge_static(arrays, form)
-    history, evaluations = _record(Path(run_dir) / "metrics.jsonl", step)
-    return Run(averaged_model(training), training.energy, training.params, training.state, step, history, evaluations)
+    source = Source(objective, None, Path(run_dir))
+    history, evaluations = read_record(Path(run_dir) / "metrics.jsonl", step)
+    return Run(
+        averaged_model(training), training.energy, training.params, training.state, step, history, evaluations, source
+    )
 
 
-def _record(path: Path, step: int) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
+def read_record(path: Path, step: int) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
     """The metrics up to an update, read and not rewound: a run may still be writing its own."""
     lines = path.read_text().splitlines() if path.exists() else []
     rows = [row for row in map(parse_line, lines) if row is not None and row["step"] <= step]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.runs import drawing
-from thalweg.runs.drawing import draw, frames
+from thalweg.train import drawing
+from thalweg.train.drawing import draw, frames
 
 CHAINS = 4000
 LIKE = np.zeros((1, 1))

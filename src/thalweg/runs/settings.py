@@ -1,10 +1,8 @@
-"""What a constructor's signature says about a table of a configuration: its keys, their types, their defaults."""
+"""What one key of a configuration may hold, and values checked against it."""
 
-import inspect
-import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import jax
 import numpy as np
@@ -12,6 +10,7 @@ import numpy as np
 from thalweg.runs.hints import did_you_mean, shown
 
 NONE = "none"  # TOML has no null
+NUMBERS = jax.Array
 _LISTS = (tuple, list, Sequence)
 _WORDS = {
     bool: "true or false",
@@ -25,53 +24,37 @@ _WORDS = {
 _PLURALS = {bool: "truth values", int: "whole numbers", float: "numbers", str: "texts"}
 
 
+class _Required:
+    """Stands where a default would."""
+
+
+REQUIRED = _Required()
+
+
 class Setting(NamedTuple):
-    """One key of a table: the types its value may have, ``None`` among them, and its default if it has one."""
+    """One key of a table: the types its value may have, ``None`` among them, and its default if it has one.
+
+    A number or a list of numbers is `NUMBERS`. The default None of a kernel or a start, which may not be None, means
+    the one that the constructor makes.
+    """
 
     types: tuple[Any, ...]
-    default: Any
+    default: Any = REQUIRED
 
     @property
     def required(self) -> bool:
-        return self.default is inspect.Parameter.empty
+        """Whether it must be given."""
+        return self.default is REQUIRED
 
 
-def settings(
-    maker: Callable[..., Any], *markers: Any, given: Sequence[str] = (), named: Mapping[str, Any] | None = None
-) -> dict[str, Setting]:
-    """The parameters of ``maker`` that a configuration can hold: plain values, and the types among ``markers``.
+class Entry(NamedTuple):
+    """What a ``type`` of a table stands for: what makes it, and the keys it is made with."""
 
-    Those named in ``given`` are the program's to give; others (random keys, functions) are too, or stay at their
-    defaults. ``named`` are the types of parameters that take any object, by their names.
-    """
-    fields = inspect.get_annotations(maker) if inspect.isclass(maker) else {}
-    known = {}
-    for name, parameter in inspect.signature(maker).parameters.items():
-        hint = parameter.annotation
-        # a field with a converter takes anything; what it is converted to says what is meant
-        hint = fields.get(name, Any) if hint is Any else hint
-        members = _members((named or {}).get(name, Any) if hint is Any else hint)
-        kept = tuple(each for each in _sharpened(members, parameter.default) if each in markers or _plain(each))
-        if name not in given and any(each is not None for each in kept):
-            known[name] = Setting(kept, parameter.default)
-    return known
+    maker: Callable[..., Any]
+    keys: Mapping[str, Setting]
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
-    if get_origin(hint) in (Union, types.UnionType):
-        return tuple(member for part in get_args(hint) for member in _members(part))
-    return (None,) if hint is type(None) else (hint,)
-
-
-def _sharpened(members: tuple[Any, ...], default: Any) -> tuple[Any, ...]:
-    """Array types admit truth values, whole numbers and more; in a configuration each means one kind of number."""
-    if jax.Array not in members:
-        return members
-    if float in members:
-        kind = float
-    else:
-        kind = int if isinstance(default, int) and not isinstance(default, bool) else jax.Array
-    return (kind, *(member for member in members if member is None))
+Table = Mapping[str, Entry]
 
 
 def _plain(member: Any) -> bool:
