@@ -41,9 +41,9 @@ def test_rows_come_back_as_they_were_but_for_gaps():
         for number, (row, got) in enumerate(zip(rows, back, strict=True)):
             assert got[1:] == [int(row[1]) if number != 8 else 0, row[2] if number != 5 else "Rome", row[3], "EU"]
             if number != 3:
-                assert got[0] == pytest.approx(float(row[0]), rel=0.02)
+                assert got[0] == pytest.approx(float(row[0]), rel=0.03)
     incomes = np.array([float(row[0]) for row in rows if row[0]])
-    assert back[3][0] == pytest.approx(np.median(incomes), rel=0.02)
+    assert back[3][0] == pytest.approx(np.median(incomes), rel=0.03)
     assert all(isinstance(got[1], int) for got in back)
 
 

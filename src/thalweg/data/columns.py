@@ -268,7 +268,7 @@ def _encode(column: Column, values: list[Any], random: np.random.Generator) -> n
         rank = ranks[level] + place * (ranks[level + 1] - ranks[level])
     else:
         rank = _rank(np.array(values, float), np.array(column.values, float), place)
-        edge = 0.05 / max(len(column.values), 100)  # the ends of the range are a few spreads away, not infinitely far
+        edge = 0.01 / max(len(column.values), 100)  # the ends of the range are a few spreads away, not infinitely far
         rank = np.clip(rank, edge, 1 - edge)
     return ndtri(rank)[:, None]
 
