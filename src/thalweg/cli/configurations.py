@@ -19,6 +19,14 @@ def about(text: str) -> str:
     return text.partition("\n")[0].removeprefix("#").strip()
 
 
+def own_data(name: str) -> Path | None:
+    """The path of one's own data, where that is meant: a folder, or a file named as something else than TOML."""
+    path = Path(name).expanduser()
+    if name in presets() or not path.exists() or (path.is_file() and path.suffix.lower() in ("", ".toml")):
+        return None
+    return path
+
+
 def find(name: str) -> dict[str, Any]:
     """The configuration of a preset, or in a TOML file; not completed yet."""
     from thalweg.core.toml import parse_toml, read_toml
@@ -30,5 +38,6 @@ def find(name: str) -> dict[str, Any]:
     if path.is_file() or path.suffix == ".toml" or len(path.parts) > 1:
         return read_toml(path)
     raise ValueError(
-        f"{name}: expected a preset ({', '.join(known)}) or a TOML file, got neither; {did_you_mean(name, known)}"
+        f"{name}: expected a preset ({', '.join(known)}), a TOML file, a CSV file or a folder of pictures, got none; "
+        f"{did_you_mean(name, known)}"
     )

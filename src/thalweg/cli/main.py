@@ -57,7 +57,8 @@ def thalweg(
 @app.command(short_help="Train a model, sample from it, write a report.")
 def train(
     config: Annotated[
-        str | None, typer.Argument(metavar="PRESET|FILE", help="A preset, or a configuration in a TOML file.")
+        str | None,
+        typer.Argument(metavar="PRESET|FILE|FOLDER", help="A preset, a TOML or CSV file, a folder of pictures."),
     ] = None,
     assignments: Assignments = None,
     run_dir: Annotated[
@@ -73,9 +74,10 @@ def train(
 ) -> None:
     """Train a model, then sample from it, evaluate the samples and write a report.
 
-    Without an argument, the presets are listed. Everything goes to a run folder: the complete configuration, the
-    metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good order; --resume goes on, and ends up
-    exactly where the uninterrupted run would have.
+    Without an argument, the presets are listed. Of a table or a folder of pictures, what is found and what is chosen is
+    said before training, and --set changes it; samples come as a table and as a picture. Everything goes to a run
+    folder: the complete configuration, the metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good
+    order; --resume goes on, and ends up exactly where the uninterrupted run would have.
 
     A training that runs away is named in words, on screen and first in the report. Exit codes: 0, all is well; 3, it
     finished with such a finding; 1, it ran away and was stopped, with the last good weights kept; 2, refused input.
@@ -83,6 +85,8 @@ def train(
     \b
     Examples:
       thalweg train two-moons
+      thalweg train customers.csv --set data.drop='["name"]'
+      thalweg train pictures/
       thalweg train digits --set train.steps=500 --set optimizer.learning_rate=3e-4
       thalweg train digits --dry-run > mine.toml
       thalweg train mine.toml
@@ -101,7 +105,7 @@ def train(
     if fresh and run_dir is None:
         raise ValueError("--fresh: expected --run-dir with the run to replace, got none; without it every run is new")
     with working("starting"):
-        from thalweg.runs import configuration, training
+        from thalweg.runs import configuration, own_data, training
         from thalweg.runs.build import rules
     changes = assignments or []
     if resume is not None and not dry_run:
@@ -112,7 +116,12 @@ def train(
             configuration.read_configuration(resume), changes, training.updates_done(resume)
         )
     else:
-        settings = configuration.parse_configuration(configurations.find(str(config)), str(config), changes)
+        own = configurations.own_data(str(config))
+        choice = None if own is None else own_data.choose_settings(own, changes)
+        given = configurations.find(str(config)) if choice is None else choice.config
+        settings = configuration.parse_configuration(given, str(config), changes)
+        for line in () if choice is None else (*choice.sentences, own_data.describe_settings(settings.start)):
+            typer.echo(line, err=True)
     for stage in settings.stages():
         rules(stage.config)
     if dry_run:

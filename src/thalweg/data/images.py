@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from thalweg.core import as_path, finite, flag, whole_number
+from thalweg.data.celeba import read_celeba
 from thalweg.data.checks import Dataset, check_labels
-from thalweg.data.folders import Crop, read_celeba
 from thalweg.data.formats import read_cifar10, read_idx
+from thalweg.data.pictures import Crop
 from thalweg.data.sources import CATALOGUE, data_folder, require
 
 

@@ -4,6 +4,7 @@ Every function can be jitted with `n` static. Where the density has a closed for
 come with their energy, a `thalweg.energies.GaussianMixture`.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -161,7 +162,7 @@ def eight_gaussians(
 ) -> Points:
     """Eight Gaussians N(m_k, sigma² I) with m_k evenly on a circle, mode 0 at (radius, 0), going anticlockwise.
 
-    `weights` (8,) need not sum to one; None is one eighth each. `eight_gaussians_density` is the exact density.
+    `weights` (8,) need not sum to one; None is one eighth each. `eight_gaussians_energy` is the exact density.
 
     >>> eight_gaussians(jax.random.key(0), 5, weights=[4, 1, 1, 1, 1, 1, 1, 1]).shape
     (5, 2)
@@ -203,10 +204,10 @@ def swiss_roll(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
     return _polar(t / 4, t) + _sigma(sigma) * jax.random.normal(noise, (n, 2))
 
 
-def eight_gaussians_density(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
+def eight_gaussians_energy(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
     """The exact density behind `eight_gaussians`, as an energy that also gives `log_z` and `sample`.
 
-    >>> eight_gaussians_density().sample(jax.random.key(0), (5,)).shape
+    >>> eight_gaussians_energy().sample(jax.random.key(0), (5,)).shape
     (5, 2)
     """
     shares = _eight_weights(weights)
@@ -215,12 +216,12 @@ def eight_gaussians_density(weights: Weights = None, radius: Scalar = 4.0, sigma
     return GaussianMixture(shares[modes], _eight_means(radius)[modes], covariances)
 
 
-def skewed_mixture() -> GaussianMixture:
+def skewed_mixture_energy() -> GaussianMixture:
     """Three Gaussians with weights 0.6, 0.3, 0.1 and unlike, tilted covariances: nothing about it is symmetric.
 
     A sampler that gets a sign, an axis or a mode weight wrong cannot hide on it.
 
-    >>> skewed_mixture().sample(jax.random.key(0), (5,)).shape
+    >>> skewed_mixture_energy().sample(jax.random.key(0), (5,)).shape
     (5, 2)
     """
     weights = jnp.array([0.6, 0.3, 0.1])
@@ -229,9 +230,30 @@ def skewed_mixture() -> GaussianMixture:
     return GaussianMixture(weights, means, covariances)
 
 
+def eight_gaussians_density(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
+    """The old name of `eight_gaussians_energy`, which says what is returned; gone in the next release."""
+    _warn_renamed("eight_gaussians_density")
+    return eight_gaussians_energy(weights, radius, sigma)
+
+
+def skewed_mixture() -> GaussianMixture:
+    """The old name of `skewed_mixture_energy`, which says what is returned; gone in the next release."""
+    _warn_renamed("skewed_mixture")
+    return skewed_mixture_energy()
+
+
+def _warn_renamed(name: str) -> None:
+    new = name.removesuffix("_density") + "_energy"
+    warnings.warn(
+        f"thalweg.data.{name} is now called {new}, since it returns an energy; the old name goes in the next release",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
 def _draw_skewed_mixture(key: PRNGKeyArray, n: int) -> Points:
     key, n = _begin(key, n)
-    return skewed_mixture().sample(key, (n,))
+    return skewed_mixture_energy().sample(key, (n,))
 
 
 # every toy by its name: TOYS[name](key, n) draws n points

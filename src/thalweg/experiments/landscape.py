@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from thalweg import exact
-from thalweg.data import skewed_mixture
+from thalweg.data import skewed_mixture_energy
 from thalweg.energies import MLP
 from thalweg.experiments.fields import square, values
 from thalweg.objectives import MaximumLikelihood
@@ -45,7 +45,7 @@ def cd_landscape(
     (b'GIF', 0)
     """
     key_data, key_model, key_fit, key_chains = jax.random.split(key, 4)
-    target = skewed_mixture()
+    target = skewed_mixture_energy()
     data = np.asarray(target.sample(key_data, (rows,)))
     energy = MLP(2, 64, key=key_model)
     kernel, steps = Langevin(0.05), 10

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from thalweg import exact
 from thalweg.core import Energy, HasSampler, Objective, given
-from thalweg.data.toys import eight_gaussians_density
+from thalweg.data.toys import eight_gaussians_energy
 from thalweg.energies import MLP, Banana, GaussianMixture, NoiseConditionalMLP, Ring
 from thalweg.experiments.fields import learn
 from thalweg.noise import geometric_ladder
@@ -178,7 +178,7 @@ def separated_modes(
     >>> len(numbers["rows"][0]["weights"])
     8
     """
-    density = eight_gaussians_density(_WEIGHTS, sigma=0.3)
+    density = eight_gaussians_energy(_WEIGHTS, sigma=0.3)
     key_data, key_fit, key_annealed = jax.random.split(key, 3)
     data = density.sample(key_data, (_ROWS,))
     rows = []

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
-from thalweg.data import skewed_mixture
+from thalweg.data import skewed_mixture_energy
 from thalweg.energies import GaussianMixture, ScoreMLP
 from thalweg.experiments.compare import ks_distance, mixture_cdf
 from thalweg.experiments.fields import draw_field, learn, relative_error, scores, square, values
@@ -42,7 +42,7 @@ def score_field(
     """
     numbers: dict[str, Any] = {"rows": rows, "updates": updates, "sigma": _SIGMA}
     learned: dict[str, dict[str, Any]] = {}
-    for place, (name, energy) in enumerate({"line": _on_the_line(), "plane": skewed_mixture()}.items()):
+    for place, (name, energy) in enumerate({"line": _on_the_line(), "plane": skewed_mixture_energy()}.items()):
         key_data, key_fresh, key_model, *keys = jax.random.split(jax.random.fold_in(key, place), 5)
         data = np.asarray(energy.sample(key_data, (rows,)))
         fresh = np.asarray(energy.sample(key_fresh, (rows,)))
@@ -76,7 +76,7 @@ def _field_figure(learned: dict[str, dict[str, Any]], numbers: dict[str, Any]) -
         axes.plot(x, scores(model, x[:, None])[:, 0], color=colour, linewidth=1.4, label=label)
     axes.axhline(0, color=LIGHT.muted, linewidth=0.8)
     legend(axes)
-    plane, bottom = skewed_mixture(), grid[1].subgridspec(1, 3)
+    plane, bottom = skewed_mixture_energy(), grid[1].subgridspec(1, 3)
     density = np.exp(-values(plane, square(_HALF, 200)))
     fields = {"exact": plane, **learned["plane"]}
     for place, (name, model) in enumerate(fields.items()):
@@ -101,7 +101,7 @@ def noisy_marginals(
     >>> [row["modes"] for row in numbers["levels"]]
     [3, 3, 1]
     """
-    line, plane = _on_the_line(), skewed_mixture()
+    line, plane = _on_the_line(), skewed_mixture_energy()
     key_data, key_noise = jax.random.split(key)
     data = np.asarray(line.sample(key_data, (rows,)), float)[:, 0]
     noise = np.asarray(jax.random.normal(key_noise, (rows,)), float)

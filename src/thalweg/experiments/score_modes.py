@@ -9,7 +9,7 @@ from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
 from thalweg.core import given
-from thalweg.data import eight_gaussians_density
+from thalweg.data import eight_gaussians_energy
 from thalweg.energies import GaussianMixture, NoiseConditionalScoreMLP
 from thalweg.experiments.fields import learn
 from thalweg.noise import ladder_from_data
@@ -20,7 +20,7 @@ from thalweg.samplers import AnnealedLangevin, Langevin, sample
 _EIGHT = (0.28, 0.06, 0.18, 0.04, 0.16, 0.08, 0.14, 0.06)
 _TARGETS = {
     "two": (lambda: GaussianMixture(jnp.array([0.8, 0.2]), jnp.array([[5.0, 5.0], [-5.0, -5.0]]), 1.0), 8.0),
-    "eight": (lambda: eight_gaussians_density(_EIGHT, radius=4.0, sigma=0.3), 6.0),
+    "eight": (lambda: eight_gaussians_energy(_EIGHT, radius=4.0, sigma=0.3), 6.0),
 }
 _STEP_SIZE = {"two": 0.1, "eight": 0.01}  # a tenth of the modes' variance
 _METHODS = {

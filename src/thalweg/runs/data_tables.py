@@ -46,9 +46,9 @@ _READERS: Mapping[str, Mapping[str, Setting]] = {
         "raw": Setting((bool,), False),
     },
     "_image_folder": {
-        "size": Setting((int, None), None),
+        "size": Setting((int, tuple[int, int], None), None),
         "crop": Setting((int, Literal["square"], None), None),
-        "grey": Setting((bool,), False),
+        "grey": Setting((bool, None), None),
         "raw": Setting((bool,), False),
         "test_fraction": Setting((float,), 0.0),
     },
@@ -64,6 +64,8 @@ _READERS: Mapping[str, Mapping[str, Setting]] = {
     "_csv": {
         "label": Setting((str, int, None), None),
         "delimiter": Setting((str, None), None),
+        "drop": Setting((Sequence[str],), ()),
+        "standardise": Setting((bool,), False),
         "test_fraction": Setting((float,), 0.0),
     },
 }

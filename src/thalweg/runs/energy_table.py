@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from thalweg import energies
+from thalweg.energies.confined_mlp import ConfinedMLP
 from thalweg.runs import makers
 from thalweg.runs.settings import Entry, Setting, Table
 
 ENERGIES: Table = {
+    "ConfinedMLP": Entry(ConfinedMLP, {"width": Setting((int,), 64), "depth": Setting((int,), 2)}),
     "ConvNet": Entry(
         energies.ConvNet,
         {

@@ -20,6 +20,8 @@ METRICS = "metrics.jsonl"
 RESULTS = "results.json"
 REPORT = "report.html"
 SAMPLES = Path("samples", "samples.npz")
+COLUMNS = "columns.json"
+TABLE, PICTURE = Path("samples", "samples.csv"), Path("samples", "samples.png")
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -77,7 +79,7 @@ def remove_run(folder: Path) -> None:
     """Remove the files that a run has written to its folder, and nothing else that lies there."""
     if not has_run(folder):
         return
-    for name in (MODEL, METRICS, RESULTS, REPORT, SAMPLES):
+    for name in (MODEL, METRICS, RESULTS, REPORT, SAMPLES, COLUMNS, TABLE, PICTURE):
         (folder / name).unlink(missing_ok=True)
     # a run of an earlier version kept its old configurations under these names
     earlier = [each for each in folder.glob("config-until-update-*.toml") if re.fullmatch(r"\D+\d+\.toml", each.name)]

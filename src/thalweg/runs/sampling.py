@@ -15,6 +15,7 @@ from thalweg.runs.build import sampling_key
 from thalweg.runs.configuration import read_config
 from thalweg.runs.files import RESULTS, SAMPLES, read_json, write_npz
 from thalweg.runs.load import load_run
+from thalweg.runs.own_samples import write_own_samples
 from thalweg.runs.progress import working
 from thalweg.train import Run
 from thalweg.train.evaluation import draw_samples, energies_of_rows, mean_energies, scores_of_classes, spread_rows
@@ -70,6 +71,8 @@ def write_samples(
     if dataset is not None:
         arrays["data"] = dataset.x_train[spread_rows(len(dataset.x_train), chains)]
     write_npz(folder / SAMPLES, {name: array for name, array in arrays.items() if array is not None})
+    if dataset is not None:
+        write_own_samples(read_config(folder), folder, drawn.x, dataset.x_train)
     results = {
         **read_json(folder / RESULTS),
         "updates": run.step,

@@ -26,6 +26,7 @@ from thalweg.runs.files import (
     remove_run,
 )
 from thalweg.runs.load import restore, with_configuration
+from thalweg.runs.own_samples import keep_columns
 from thalweg.runs.progress import say, working
 from thalweg.runs.sampling import report, write_samples
 from thalweg.train import DivergedError, Run, every, fit
@@ -66,6 +67,7 @@ def train(
     with locked(folder):
         remove_run(folder)
         write_configuration(folder, configuration)
+        keep_columns(configuration.start, folder)
         return _train(configuration, folder, parts.dataset, 0, progress)
 
 
