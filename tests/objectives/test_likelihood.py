@@ -93,10 +93,13 @@ def test_metrics_contain_the_gap_and_the_chain(key):
     loss, step = objective.loss(key, TRUTH, params, state, batch)
     assert set(step.metrics) == {
         "energy_gap", "energy_data", "energy_samples", "gradient_norm", "acceptance", "divergences",
+        "sample_norm",
     }  # fmt: skip
     assert loss == step.metrics["energy_gap"] == step.metrics["energy_data"] - step.metrics["energy_samples"]
     assert step.state.state.x.shape == (10_000, 2)
     assert int(step.state.used.sum()) == 20
+    x = step.state.state.x[step.state.used]
+    assert jnp.allclose(step.metrics["sample_norm"], jnp.mean(jnp.linalg.norm(x, axis=1)), rtol=1e-5)
 
 
 def test_bad_settings_get_one_sentence():
