@@ -59,9 +59,7 @@ class DenoisingScoreMatching(AbstractScoreObjective):
 
     def __init__(self, sigma: float | Array | Sequence[float] | Callable[[Array], Array] = 0.1):
         if callable(sigma) and (isinstance(sigma, type) or not takes(sigma, 1)):
-            raise ValueError(
-                f"expected sigma as numbers or a function of the update, got {sigma!r:.60}; give for example 0.1"
-            )
+            raise ValueError(f"expected sigma as numbers or a function of the update, got {sigma!r:.60}; 0.1 is usual")
         self.sigma = sigma if callable(sigma) else positive("sigma", sigma)
         if not callable(self.sigma) and self.sigma.ndim > 1:
             raise ValueError(f"expected one sigma or levels (L,), got the shape {self.sigma.shape}; flatten them")
