@@ -69,6 +69,7 @@ FOUND = [
     fuzz.Case("noise.Reshaped", {"density": "None function"}),
     fuzz.Case("exact.transition_matrix", {"log_kernel": "identity"}),
     fuzz.Case("energies.PositiveForm", {"space": "spins"}),
+    fuzz.Case("spaces.Interval", {"low": "key"}),
     fuzz.Case("spaces.Simplex", {"n": "2^40"}),
 ]
 

@@ -227,7 +227,7 @@ class Ring(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     def __call__(self, x: Array) -> Array:
         check_point(x, self.space.shape)
         # the norm has no derivative at the centre; adding the smallest number gives it the right one, zero
-        length = jnp.sqrt(jnp.sum(x**2) + jnp.finfo(x.dtype).tiny)
+        length = jnp.sqrt(jnp.sum(x**2) + jnp.finfo(jnp.result_type(x, float)).tiny)
         gap = (length - self.radius) / self.scale
         return 0.5 * gap**2 - jnp.log(jax.scipy.special.i0e(length * self.radius / self.scale**2))
 

@@ -56,6 +56,8 @@ def plan(space: Space, bounds: Any, points: int | None, tolerance: float) -> Pla
     if bounds is not None and not (isinstance(bounds, (tuple, list)) and len(bounds) == 2):
         raise ValueError(f"expected bounds=(low, high), got {bounds!r:.80}; give two numbers or two arrays")
     low, high = (least, most) if bounds is None else bounds
+    for side in (low, high):
+        real("bounds", side)
     low, high = (np.asarray(side, dtype=float) for side in (low, high))
     for side in (low, high):
         if side.shape not in ((), space.shape):

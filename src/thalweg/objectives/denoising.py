@@ -18,6 +18,7 @@ from thalweg.core import (
     given,
     is_concrete,
     positive,
+    real,
     require_model,
     score,
     space_of,
@@ -58,7 +59,7 @@ class DenoisingScoreMatching(AbstractScoreObjective):
 
     def __init__(self, sigma: float | Array | Sequence[float] | Callable[[Array], Array] = 0.1):
         if callable(sigma) and (isinstance(sigma, type) or not takes(sigma, 1)):
-            raise ValueError(f"expected sigma as numbers or a function of x, got {sigma!r:.60}; give for example 0.1")
+            raise ValueError(f"expected sigma as numbers or a function of the update, got {sigma!r:.60}; 0.1 is usual")
         self.sigma = sigma if callable(sigma) else positive("sigma", sigma)
         if not callable(self.sigma) and self.sigma.ndim > 1:
             raise ValueError(f"expected one sigma or levels (L,), got the shape {self.sigma.shape}; flatten them")
@@ -68,7 +69,7 @@ class DenoisingScoreMatching(AbstractScoreObjective):
         return None, jnp.zeros((), int)
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Array, batch: PyTree) -> tuple[Array, Step]:
-        sigma = self.sigma(state) if callable(self.sigma) else self.sigma
+        sigma = real("sigma(update)", self.sigma(state), scalar=True) if callable(self.sigma) else self.sigma
         model, z = on_real_coordinates(type(self).__name__, energy, batch)
         metrics = {"sigma": jnp.asarray(sigma, float)} if callable(self.sigma) else {}
         return jnp.mean(denoising_losses(key, model, z, sigma)), Step(state + 1, metrics)

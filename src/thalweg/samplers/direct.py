@@ -33,7 +33,7 @@ def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
     # the ends of the interval are left out: their quantiles may be infinite
     smallest = float(np.finfo(np.float32).tiny)
     key, shape = key_and_shape(key, shape)
-    made = quantile(jax.random.uniform(key, shape, minval=smallest, maxval=1.0))
+    made: Any = quantile(jax.random.uniform(key, shape, minval=smallest, maxval=1.0))
     if jnp.shape(real("quantile(u)", made)) != shape:
         raise ValueError(f"expected quantile(u) of u's shape {shape}, got {jnp.shape(made)}; map u entry by entry")
     return made  # pyright: ignore[reportReturnType]

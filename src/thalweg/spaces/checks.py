@@ -60,6 +60,8 @@ def as_bound(bound: Any) -> float:
     """One end of an interval: a finite real number."""
     if not isinstance(bound, (int, float, np.number, np.ndarray, Array)) or isinstance(bound, bool) or np.ndim(bound):
         raise ValueError(f"expected a number as a bound of an interval, got {bound!r}; give for example 0.0")
+    if isinstance(bound, (np.ndarray, Array)) and not jnp.issubdtype(bound.dtype, jnp.number):
+        raise ValueError(f"expected a number as a bound of an interval, got {bound.dtype}; give for example 0.0")
     if np.iscomplexobj(bound) or not math.isfinite(bound):
         raise ValueError(f"expected a finite bound of an interval, got {bound}; use Positive or Real for open ends")
     return float(bound)
