@@ -6,16 +6,16 @@ READY := .venv/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
 # the many small programs of the quick tests take longer to compile than to run, so they are compiled
-# in haste; the slow tests run what the compiler makes when it takes its time, as users do
-HASTE := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
+# without optimisation; the slow tests run optimised programs, as users do
+UNOPTIMISED := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
   --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 .PHONY: help setup demo test slow lint bench peers lock
 
-help:  ## what there is to make
+help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-setup: $(READY)  ## make .venv from the pinned lock file
+setup: $(READY)  ## create .venv from the pinned lock file
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -26,27 +26,27 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)  ## train on the embedded digits, sample from noise, write a report
 	$(BIN)/thalweg train digits --run-dir runs/demo --fresh
 
-test: $(READY)  ## the tests, README blocks and docstring examples
-	XLA_FLAGS="$(HASTE) $(XLA_FLAGS)" $(BIN)/python -m pytest -n 2 -m "not slow"
+test: $(READY)  ## run the quick tests, README blocks and docstring examples
+	XLA_FLAGS="$(UNOPTIMISED) $(XLA_FLAGS)" $(BIN)/python -m pytest -n 2 -m "not slow"
 
-slow: $(READY)  ## the tests that take longer
+slow: $(READY)  ## run the slow tests
 	$(BIN)/python -m pytest -n 2 -m slow
 
-lint: $(READY)  ## style, types and layers
+lint: $(READY)  ## check style, types and imports between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-bench: $(READY) peers  ## the table of ratios against peers and limits
+bench: $(READY) peers  ## compare speed and memory with other libraries
 	$(BIN)/python benchmarks/run.py
 
-peers: .venv-peers/.ready  ## the peers' own environment
+peers: .venv-peers/.ready  ## create the environment of the other libraries
 
 .venv-peers/.ready: benchmarks/peers-requirements.txt | $(READY)
 	$(BIN)/python benchmarks/make_peers.py
 	touch $@
 
-lock: $(READY)  ## pin anew what pyproject.toml asks for
+lock: $(READY)  ## update the lock file from pyproject.toml
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --extra dev --strip-extras --allow-unsafe --no-annotate \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options -o requirements.lock pyproject.toml

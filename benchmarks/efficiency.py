@@ -1,8 +1,8 @@
-"""Effective draws a second: the worst coordinate's, against blackjax called directly and against ebmkit.
+"""Effective draws per second of the worst coordinate, compared with blackjax called directly and with ebmkit.
 
-All sides run the same kernel with the same settings from the same starts, for as many chains and draws. Effective
-sizes are bulk ones (Vehtari et al. 2021) by one estimator, blackjax's, and that of the worst coordinate counts. A row's
-times are seconds per 1000 effective draws, so that a ratio of times is one of effective draws a second.
+All libraries run the same kernel with the same settings, starts, chains and draws. Effective sizes are bulk effective
+sample sizes (Vehtari et al. 2021) by blackjax's estimator, of the worst coordinate. The times in a row are seconds per
+1000 effective draws, so a ratio of times is a ratio of effective draws per second.
 """
 
 import statistics
@@ -21,14 +21,14 @@ from jax import Array, lax
 import thalweg as tw
 from measure import Contestant, PeerMissing, Row, Settings, Worker, race, row
 
-# four chains are what people run who want effective draws and a verdict on mixing
+# four chains are the usual number for effective sample sizes and R-hat
 CHAINS = 4
 LEAPFROG, DOUBLINGS = 10, 8
 SAME, FASTER = 0.95, 50.0
 
 
 class Target(NamedTuple):
-    """An energy, the step sizes that suit it (of HMC, NUTS and MALA, whose is τ), and how many draws to make."""
+    """An energy, suitable step sizes of HMC, NUTS and MALA (τ), and the number of draws."""
 
     energy: tw.core.Energy
     hmc: float
@@ -48,21 +48,21 @@ PEER_DRAWS = {"HMC": 1000, "NUTS": 200}
 FEWER = {name: count // 5 for name, count in DRAWS.items()}
 TARGETS = {
     "banana": Target(tw.energies.Banana(0.25, 2.0), 0.3, 0.4, 1.0, DRAWS),
-    # of Neal's deviation of 3 no chain of this length has an effective size that could be told
+    # with Neal's standard deviation of 3 the effective size of chains of this length cannot be estimated
     "funnel, 10-d, deviation 1": Target(tw.energies.Funnel(10, 1.0), 0.3, 0.4, 0.3, DRAWS),
-    # deviations so near each other that no coordinate comes full circle in the ten steps of HMC
+    # standard deviations so similar that no coordinate comes full circle in the ten leapfrog steps of HMC
     "Gaussian, 100-d, deviations 0.5 to 1": Target(
         tw.energies.Gaussian(jnp.zeros(100), jnp.linspace(0.5, 1.0, 100) ** 2), 0.12, 0.3, 0.12, FEWER
     ),
     "Gaussian, 100-d, correlated": Target(_correlated(), 0.2, 0.4, 0.15, FEWER),
 }
-# on the last the products with its matrix take nearly all the time, and PyTorch's are no slower than ours
+# on the last target the matrix products take nearly all the time, and PyTorch's are no slower than ours
 INFORMATION = ("Gaussian, 100-d, correlated",)
 Run = Callable[[Array], Array]
 
 
 def effective(settings: Settings) -> Iterator[Row]:
-    """Every kernel on every target, against blackjax in its faster form, then against ebmkit."""
+    """Every kernel on every target, compared with the faster way to run blackjax, then with ebmkit."""
     for name, target in TARGETS.items():
         for kernel in ("HMC", "NUTS", "MALA"):
             draws = target.draws[kernel] // (20 if settings.quick else 1)
@@ -85,9 +85,9 @@ def _against_blackjax(name: str, target: Target, kernel: str, draws: int, settin
     for form in ("vmap of scan", "scan of vmap"):
         runs[form] = _direct(_algorithm(target, kernel), init, draws, form)
     sizes: dict[str, list[float]] = {name: [] for name in runs}
-    seconds = race({name: _noting(run, sizes[name]) for name, run in runs.items()}, settings, calls=1)
+    seconds = race({name: _record_sizes(run, sizes[name]) for name, run in runs.items()}, settings, calls=1)
     cost = {name: _per_thousand(seconds[name], sizes[name]) for name in runs}
-    _alike(sizes, settings)
+    _check_sizes(sizes, settings)
     faster = min(("vmap of scan", "scan of vmap"), key=lambda form: statistics.median(cost[form]))
     against = f"blackjax, {faster}"
     what = f"{kernel} on the {name}, {CHAINS} chains × {draws:,}, per 1000 effective draws"
@@ -102,12 +102,12 @@ def _against_ebmkit(
     case |= {"step_size": getattr(target, kernel.lower()), "leapfrog": LEAPFROG, "doublings": DOUBLINGS}
     sizes: dict[str, list[float]] = {"ours": [], "ebmkit": []}
     contestants = {
-        "ours": _noting(_ours(target, kernel, init, draws), sizes["ours"]),
-        "ebmkit": _asking(worker, case, sizes["ebmkit"]),
+        "ours": _record_sizes(_ours(target, kernel, init, draws), sizes["ours"]),
+        "ebmkit": _ask_ebmkit(worker, case, sizes["ebmkit"]),
     }
     few = settings._replace(rounds=min(settings.rounds, 3))
     seconds = race(contestants, few, calls=1)
-    _alike(sizes, settings)
+    _check_sizes(sizes, settings)
     cost = {side: _per_thousand(seconds[side], sizes[side]) for side in contestants}
     what = f"{kernel} on the {name}, {CHAINS} chains × {draws:,}, per 1000 effective draws"
     aim = None if name in INFORMATION else FASTER
@@ -133,7 +133,7 @@ def _algorithm(target: Target, kernel: str) -> Any:
 
 
 def _direct(algorithm: Any, init: Array, draws: int, form: str) -> Run:
-    """The loops of blackjax's documentation: one chain's, vmapped, or one over the steps of all chains.
+    """The loops of blackjax's documentation: a loop for one chain, vmapped, or one loop over the steps of all chains.
 
     As in ours, and in those loops, every step's acceptance and divergence are kept with its position.
     """
@@ -163,8 +163,8 @@ def _direct(algorithm: Any, init: Array, draws: int, form: str) -> Run:
     return lambda key: compiled(key, init)[0]
 
 
-def _noting(run: Run, sizes: list[float]) -> Contestant:
-    """A contestant that draws with another key at every call; the clock stands still while a size is estimated."""
+def _record_sizes(run: Run, sizes: list[float]) -> Contestant:
+    """A contestant that uses a new key at every call; estimating the effective size is not timed."""
 
     def contestant(calls: int) -> float:
         seconds = 0.0
@@ -179,7 +179,7 @@ def _noting(run: Run, sizes: list[float]) -> Contestant:
     return contestant
 
 
-def _asking(worker: Worker, case: dict[str, Any], sizes: list[float]) -> Contestant:
+def _ask_ebmkit(worker: Worker, case: dict[str, Any], sizes: list[float]) -> Contestant:
     def contestant(calls: int) -> float:
         answer = worker.ask(calls=calls, **case)
         # (draws + 1, chains, d), the start first
@@ -200,15 +200,16 @@ def smallest(draws: Array) -> float:
 
 
 def _per_thousand(seconds: list[float], sizes: list[float]) -> list[float]:
-    """Every round's seconds per 1000 effective draws, by one size for all rounds: its estimate is noisier than a clock.
+    """Seconds per 1000 effective draws in every round, with one effective size for all rounds, as its estimate is
+    noisy.
 
     The first calls, which compile, have their sizes too.
     """
     return [1000 * each / statistics.median(sizes) for each in seconds]
 
 
-def _alike(sizes: dict[str, list[float]], settings: Settings) -> None:
-    """The same kernel must have the same effective size, or the sides do not run the same."""
+def _check_sizes(sizes: dict[str, list[float]], settings: Settings) -> None:
+    """Check that both libraries have about the same effective size, as the same kernel must."""
     medians = {name: statistics.median(each) for name, each in sizes.items()}
     if not settings.quick and max(medians.values()) > 1.5 * min(medians.values()):
         raise ValueError(f"expected one kernel to have one effective size, got {medians}; compare their settings")

@@ -1,4 +1,4 @@
-"""The 2-D Ising model at one temperature: flips a nanosecond, on all cores."""
+"""The 2-D Ising model at one temperature: spin updates per nanosecond, on all cores."""
 
 import statistics
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from thalweg.samplers.checkerboard import Checkerboard
 
 SIDE = 1024
 TEMPERATURE = 2.3
-# the published single-thread C++ programs reach 0.28
+# published single-threaded C++ programs reach 0.28
 LIMIT = 0.3
 
 
 def flips(settings: Settings) -> Iterator[Row]:
-    """Seconds a sweep, in which every spin is drawn once, against a limit, plain `Gibbs` and dwave-samplers.
+    """Seconds per sweep (one update of every spin), compared with a limit, plain `Gibbs` and dwave-samplers.
 
-    A run of many sweeps is divided by their number; the peer's is taken less a run of few, as it spends seconds on
-    taking the model in, which is no sweep.
+    The time of many sweeps is divided by their number. For dwave-samplers the time of a few sweeps is subtracted first,
+    because it spends seconds on reading the model.
     """
     contestants: dict[str, Contestant] = {"ours": _sweeps(Checkerboard(), 50 if settings.quick else 500)}
     contestants["gibbs"] = _sweeps(tw.samplers.Gibbs(), 5)
@@ -28,7 +28,7 @@ def flips(settings: Settings) -> Iterator[Row]:
     few = settings._replace(rounds=min(settings.rounds, 5))
     try:
         with Worker("ising.py") as worker:
-            contestants["dwave"] = _less(worker, few=2, many=32)
+            contestants["dwave"] = _difference(worker, few=2, many=32)
             seconds = race(contestants, few, calls=1)
             missing = ""
     except PeerMissing as reason:
@@ -57,6 +57,6 @@ def _sweeps(kernel: tw.core.Kernel, sweeps: int) -> Contestant:
     return lambda calls: run(calls) / sweeps
 
 
-def _less(worker: Worker, few: int, many: int) -> Contestant:
+def _difference(worker: Worker, few: int, many: int) -> Contestant:
     short, long = (worker.contestant(side=SIDE, beta=1 / TEMPERATURE, sweeps=sweeps) for sweeps in (few, many))
     return lambda calls: (long(calls) - short(calls)) / (many - few)

@@ -1,8 +1,8 @@
-"""Builds `.venv-peers` from `peers-requirements.txt`; options given here go to pip.
+"""Create `.venv-peers` from `peers-requirements.txt`; options are passed on to pip.
 
     python benchmarks/make_peers.py [pip options]
 
-Where the default package index carries torch with CUDA only, name the index of its CPU builds in the options.
+If the default package index has only CUDA builds of torch, give the index of the CPU builds in the options.
 """
 
 import json
@@ -22,20 +22,20 @@ def main(options: list[str]) -> int:
         venv.create(ENVIRONMENT, with_pip=True)
     pinned = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
     torch = next(line for line in pinned if line.startswith("torch=="))
-    # alone first, so that a torch that is already there satisfies the others and none is fetched for them
+    # torch first, so that the other packages use this build and do not download another one
     for wanted in ([torch], ["-r", str(REQUIREMENTS)]):
         subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", *options, *wanted], check=True)
     return _check(torch.removeprefix("torch=="))
 
 
 def _check(version: str) -> int:
-    """The environment as it turned out: the pinned torch, and nothing made for a GPU."""
+    """Check that the environment has the pinned torch and no GPU packages."""
     listing = subprocess.run(
         [PYTHON, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True
     ).stdout
     installed = {entry["name"].lower(): entry["version"] for entry in json.loads(listing)}
     if installed["torch"].partition("+")[0] != version:
-        print(f"expected torch {version}, got {installed['torch']}; remove {ENVIRONMENT.name} and build it anew")
+        print(f"expected torch {version}, got {installed['torch']}; remove {ENVIRONMENT.name} and build it again")
         return 1
     cuda = [name for name in installed if name.startswith("nvidia-") or name == "triton"]
     if cuda:

@@ -1,8 +1,8 @@
-"""How every row is timed: contestants warmed up first, then run in turns, never two at once.
+"""Timing: contestants are warmed up first, then run in turns, never two at once.
 
-A contestant is a function ``run(calls) -> seconds``: it does its work that many times, waits until the last result is
-there, and says how long it took. Ours run in this process, a peer's in a worker under the peers' interpreter, so both
-clocks stand next to the work they measure.
+A contestant is a function ``run(calls) -> seconds``: it does its work ``calls`` times, waits for the last result and
+returns the elapsed time. Ours run in this process, those of another library in a worker process with its own
+interpreter, so that each clock runs next to the work it measures.
 """
 
 import json
@@ -25,11 +25,11 @@ Contestant = Callable[[int], float]
 
 
 class PeerMissing(Exception):
-    """A peer that is not installed, or cannot do what a row asks of it."""
+    """A library that is not installed, or does not support what a row measures."""
 
 
 class Settings(NamedTuple):
-    """How long to measure: ``rounds`` turns for each contestant, each of at least ``minimum`` seconds."""
+    """How long to measure: ``rounds`` rounds for each contestant, each of at least ``minimum`` seconds."""
 
     rounds: int = 9
     minimum: float = 0.1
@@ -39,8 +39,8 @@ class Settings(NamedTuple):
 class Row(NamedTuple):
     """One line of the table. ``at most``: ours / theirs ≤ target; ``at least``: theirs / ours ≥ target.
 
-    ``target=None`` is a line for information. ``pairs`` holds every round's ``(ours, theirs)``; the ratio is the median
-    over rounds, since a neighbour's load hits both halves of a round alike and cancels.
+    ``target=None`` is a line for information only. ``pairs`` holds ``(ours, theirs)`` of every round; the ratio is the
+    median over rounds, since other load on the machine affects both halves of a round alike.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Row(NamedTuple):
     pairs: tuple[tuple[float, float], ...] = ()
 
     def ratios(self) -> list[float]:
-        """One ratio a round; none where a side is missing."""
+        """One ratio per round; none if one side is missing."""
         if self.ours is None or self.theirs is None:
             return []
         pairs = self.pairs or ((self.ours, self.theirs),)
@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 
 def local(function: Callable[[], Any]) -> Contestant:
-    """A JAX function of no arguments as a contestant; it has finished when its result is on the device."""
+    """A JAX function without arguments as a contestant; it has finished when its result is on the device."""
 
     def run(calls: int) -> float:
         start = time.perf_counter()
@@ -83,10 +83,10 @@ def local(function: Callable[[], Any]) -> Contestant:
 
 
 def race(contestants: Mapping[Any, Contestant], settings: Settings, calls: int | None = None) -> dict[Any, list[float]]:
-    """Seconds a call of every contestant, one number a round.
+    """Seconds per call of every contestant, one number per round.
 
-    The order turns round from one round to the next, so that neither always runs in the other's wake. A round makes as
-    many calls as fill ``settings.minimum`` seconds, unless ``calls`` says how many.
+    The order is reversed from round to round, so that no contestant always runs after the same one. A round makes
+    enough calls to fill ``settings.minimum`` seconds, unless ``calls`` is given.
     """
     counts = {}
     for name, run in contestants.items():
@@ -116,7 +116,7 @@ def row(
 
 
 class Worker:
-    """A peer's program, kept alive between turns; it answers one JSON line to each JSON line it is sent."""
+    """A program of another library, kept alive between rounds; it answers each JSON line with one JSON line."""
 
     def __init__(self, script: str, *arguments: str):
         if not PEERS_PYTHON.exists():
@@ -146,7 +146,7 @@ class Worker:
         return self._read()
 
     def contestant(self, **case: Any) -> Contestant:
-        """The case as a contestant; the answers' other entries are not looked at."""
+        """The case as a contestant; only the time in the answers is used."""
         return lambda calls: self.ask(calls=calls, **case)["seconds"]
 
     def __enter__(self) -> "Worker":
@@ -159,7 +159,7 @@ class Worker:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """A description of the machine, on which the numbers depend."""
     model = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),

@@ -1,4 +1,4 @@
-"""Training objectives: how an update grows with the dimension, and what it takes beside the peers'."""
+"""Training objectives: how the cost of an update grows with the dimension, and a comparison with other libraries."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,7 +27,7 @@ DIRECTIONAL = {
 
 
 def growth(settings: Settings) -> Iterator[Row]:
-    """An update at 1024 dimensions over one at 16, against what a plain gradient in x grows by; memory likewise."""
+    """The cost of an update in 1024 dimensions over that in 16, compared with a plain gradient in x; also memory."""
     batch = 32 if settings.quick else 256
     named: dict[str, Any] = DIRECTIONAL | {"implicit": tw.objectives.ImplicitScoreMatching()}
     contestants: dict[Any, Contestant] = {}
@@ -92,7 +92,7 @@ def peers(settings: Settings) -> Iterator[Row]:
 
 
 def differences(settings: Settings) -> Iterator[Row]:
-    """Finite differences against the faster of the two with derivatives, in time and in memory."""
+    """Finite differences compared with the faster of the two objectives with derivatives, in time and memory."""
     batch = 64 if settings.quick else BATCH
     energy, x = _energy(128), jax.random.normal(jax.random.key(1), (batch, 128))
     named = ("sliced", "Hutchinson", "finite difference")
@@ -124,7 +124,7 @@ def _temporary(function: Any, *arguments: Any) -> int:
 
 
 def _update(energy: Any, x: Array, objective: tw.core.Objective) -> Contestant:
-    """One update as `tw.fit` makes it, without its bookkeeping."""
+    """One update of `tw.fit`, without its bookkeeping."""
     optimizer, key = optax.adam(1e-3), training_key(jax.random.key(0))
     begun = begin(energy, x, objective, optimizer, None, key)
     update, arrays = Update(objective, optimizer, begun, x), [split_static(begun)[0]]

@@ -1,11 +1,11 @@
-"""Twelve posteriors with warm-up: Thalweg, blackjax and NumPyro from the same starts, in turns, in one run.
+"""Twelve posteriors with warm-up: Thalweg, blackjax and NumPyro from the same starts, in turns.
 
     python benchmarks/posteriors.py [--only NAME] [--seeds 3] [--library NAME] [--json FILE]
 
-Four chains start where Stan's would, uniformly on (-2, 2) in every real coordinate; all libraries take the same starts
-and sample the same function of real coordinates, with 1000 steps of warm-up (Thalweg: its own default) and 1000 draws.
-A library runs once to compile; then every seed is timed, warm-up included. Effective sizes are bulk ones (Vehtari et
-al. 2021), by one estimator for all, of the reference quantity that has the fewest.
+Four chains start as in Stan, uniformly on (-2, 2) in every real coordinate. All libraries use the same starts and
+sample the same function of real coordinates, with 1000 warm-up steps (Thalweg: its own default) and 1000 draws. A
+library runs once to compile; then every seed is timed, warm-up included. Effective sizes are bulk effective sample
+sizes (Vehtari et al. 2021) by one estimator for all, of the reference quantity with the smallest one.
 """
 
 import argparse
@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 from tests.posteriors.models import NAMES, REFERENCE_DRAWS, Posterior, posterior
 
 WARM_UP, DRAWS, CHAINS = 1000, 1000, 4
-# a chain is lost whose mean of any quantity is this many of the posterior's deviations away
+# a chain counts as lost if its mean of any quantity is off by this many standard deviations of the posterior
 LOST = 1.0
 
 # ``run(seed, starts) -> (seconds, draws)`` with draws of the real coordinates, ``(chains, draws, d)``
@@ -42,7 +42,7 @@ Run = Callable[[int, np.ndarray], tuple[float, Any]]
 
 
 class Verdict(NamedTuple):
-    """What a run's draws are worth: the fewest effective draws, how far off its moments are, which chains are lost."""
+    """The quality of the draws: the smallest effective size, the error of the moments, and which chains are lost."""
 
     effective: float
     mean_error: float  # the largest of all quantities, in combined standard errors
@@ -75,7 +75,7 @@ def thalweg_run(target: Posterior) -> Run:
 
 
 def blackjax_run(target: Posterior) -> Run:
-    """Window adaptation and NUTS as in blackjax's documentation, one chain's program vmapped."""
+    """Window adaptation and NUTS as in blackjax's documentation, for one chain and vmapped."""
 
     def log_density(z):
         return -target.energy_on_reals(z)
@@ -112,7 +112,7 @@ def numpyro_run(worker: Worker, method: str = "vectorized") -> Callable[[Posteri
 
 @jax.jit
 def _statistics(values: Array) -> dict[str, Array]:
-    """Of ``(chains, draws, q)``: sizes of the ranks, the values and their squares about the mean."""
+    """Effective sizes of ``(chains, draws, q)``: of the ranks, the values, and their squares about the mean."""
     squares = (values - jnp.mean(values, axis=(0, 1))) ** 2
     return {
         "bulk": blackjax.diagnostics.ess_bulk(values),
@@ -123,7 +123,7 @@ def _statistics(values: Array) -> dict[str, Array]:
 
 
 def assess(target: Posterior, draws: Array) -> Verdict:
-    """Draws of the real coordinates ``(chains, draws, d)`` against the reference moments."""
+    """Compare draws of the real coordinates ``(chains, draws, d)`` with the reference moments."""
     values = np.asarray(jax.jit(jax.vmap(jax.vmap(target.summary_on_reals)))(draws), np.float64)
     mean, sd = (np.array([getattr(moments, name) for moments in target.reference.values()]) for name in ("mean", "sd"))
     # in units of the reference, so that float32 keeps the digits in the estimators
@@ -147,7 +147,7 @@ def assess(target: Posterior, draws: Array) -> Verdict:
 
 
 def compare(target: Posterior, builders: dict[str, Callable[[Posterior], Run]], seeds: range) -> list[dict[str, Any]]:
-    """One record for each library and seed; libraries run in turns, whose order turns round with every seed."""
+    """One record for each library and seed; libraries run in turns, in reversed order at every other seed."""
     runs = {name: build(target) for name, build in builders.items()}
     for run in runs.values():
         run(1000, target.starts(1000, CHAINS))  # compiles
@@ -168,7 +168,7 @@ def compare(target: Posterior, builders: dict[str, Callable[[Posterior], Run]], 
 
 
 def report(records: list[dict[str, Any]]) -> None:
-    """One line for each posterior and library: medians over the seeds, the worst of errors, all chains lost."""
+    """Print one line for each posterior and library: medians over the seeds, the largest error, and all lost chains."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["posterior"], record["library"]), []).append(record)

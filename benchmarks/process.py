@@ -1,4 +1,4 @@
-"""What only a whole process shows: the memory a chain takes, and how soon the command line answers."""
+"""Measurements of whole processes: the memory of a chain, and the start-up time of the command line."""
 
 import json
 import statistics
@@ -15,9 +15,9 @@ SHORT, LONG = 1_000, 100_000
 
 
 def memory(settings: Settings) -> Iterator[Row]:
-    """Peak memory of a chain 100 times as long, its last draw kept alone.
+    """Peak memory of a chain that is 100 times as long, with only the last draw kept.
 
-    Kept draws would add 0.8 GB to the long run, many times what the limit leaves room for.
+    Keeping all draws would add 0.8 GB to the long run, far more than the limit allows.
     """
     peaks = {steps: _peak(steps) for steps in (SHORT, LONG)}
     yield Row(
@@ -38,7 +38,7 @@ def _peak(steps: int) -> float:
 
 
 def command_line(settings: Settings) -> Iterator[Row]:
-    """``thalweg --help`` from the shell, against the half second it may take."""
+    """``thalweg --help`` from the shell, compared with the limit of half a second."""
     command = [str(Path(sys.executable).parent / "thalweg"), "--help"]
     times = []
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""The bench: every row against a peer or a limit, in the same run, as a ratio.
+"""Run the benchmarks: every row is a ratio to another library or to a limit, measured in the same run.
 
     python benchmarks/run.py [--only NAME] [--quick] [--json FILE]
 
@@ -58,7 +58,7 @@ def main() -> int:
     for name, group in GROUPS:
         if not any(part in name for part in options.only):
             continue
-        # a plain line: a spinner would redraw itself from a thread of its own while the clock runs
+        # a plain line: a spinner would redraw itself from another thread while the clock runs
         console.print(f"measuring {name}")
         try:
             for row in group(settings):
@@ -150,7 +150,7 @@ def _times(ratio: float | None) -> str:
 
 
 def _spread(row: Row) -> str:
-    """The middle half of the rounds' ratios: how far to believe the median."""
+    """The interquartile range of the ratios over rounds, which shows how reliable the median is."""
     if len(row.pairs) < 3:
         return ""
     low, _, high = statistics.quantiles(row.ratios(), n=4)

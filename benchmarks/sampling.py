@@ -1,4 +1,4 @@
-"""Chains on the double well: against a loop written by hand, and against the PyTorch peers."""
+"""Chains on the double well, compared with a loop written by hand and with PyTorch libraries."""
 
 import statistics
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SPEED = {1: 100.0, 100: 30.0, 10_000: 4.0}
 
 @partial(jax.jit, static_argnames=("steps", "keep"))
 def by_hand(x: Array, key: Array, tau: Array, *, steps: int, keep: bool) -> Array:
-    """What someone would write who needs this one chain and nothing else."""
+    """The shortest code for this one chain."""
 
     def energy(x):
         return BARRIER * jnp.sum((x**2 - 1.0) ** 2)
@@ -37,7 +37,7 @@ def by_hand(x: Array, key: Array, tau: Array, *, steps: int, keep: bool) -> Arra
 
 
 def overhead(settings: Settings) -> Iterator[Row]:
-    """`tw.sample` against `by_hand`: the price of the contracts."""
+    """`tw.sample` compared with `by_hand`: the overhead of the library."""
     energy = tw.energies.DoubleWell(barrier=BARRIER, dim=2)
     kernel = tw.samplers.Langevin(TAU)
     tau = jnp.asarray(TAU)
@@ -67,10 +67,10 @@ def overhead(settings: Settings) -> Iterator[Row]:
 
 
 def peers(settings: Settings) -> Iterator[Row]:
-    """`tw.sample` against torchebm and ebmkit, at each one's own defaults.
+    """`tw.sample` compared with torchebm and ebmkit, each with its own defaults.
 
-    The peers differentiate the energy as we do. torchebm also takes a gradient written by hand, which asks more of its
-    user: those lines are for information.
+    All libraries differentiate the energy automatically. torchebm also takes a gradient written by hand, which is more
+    work for its user: those lines are for information only.
     """
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
@@ -142,7 +142,7 @@ def _second_moment(x: Array) -> float:
 
 
 def _same_work(ours: float, theirs: float) -> None:
-    """Two samplers that are to be compared in time must draw from the same law.
+    """Check that two samplers whose times are compared draw from the same distribution.
 
     With 20,000 coordinates of variance below one the standard error of the difference is under 0.01.
     """

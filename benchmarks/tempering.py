@@ -1,4 +1,4 @@
-"""What a tempered chain costs beside its rungs, and whether a long chain's steps cost what a short one's do."""
+"""The overhead of parallel tempering over its inner kernel, and the cost per step of long and short chains."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ SHORT, LONG = 1_000, 10_000
 
 
 def rungs(settings: Settings) -> Iterator[Row]:
-    """n rungs against n chains of the inner kernel: the rest is for the swaps."""
+    """n rungs compared with n chains of the inner kernel: the difference is the cost of the swaps."""
     steps = STEPS // (10 if settings.quick else 1)
     well, spins = tw.energies.DoubleWell(2.0), tw.energies.Ising(tw.energies.Grid((8, 8), 0.4))
     cases = {
@@ -40,7 +40,7 @@ def rungs(settings: Settings) -> Iterator[Row]:
 
 
 def length(settings: Settings) -> Iterator[Row]:
-    """A step of a long chain against a step of a short one, with the last draw kept alone."""
+    """The time per step of a long chain compared with a short one, with only the last draw kept."""
     well = tw.energies.DoubleWell(2.0)
     kernels = {
         "Langevin": tw.samplers.Langevin(0.01),

@@ -1,4 +1,8 @@
-"""The thesis's model A against PyTorch, and a training step against the gradients it is made of."""
+"""Langevin chains on a convolutional energy compared with PyTorch, and a training update compared with its gradients.
+
+Model A and its chains are those of Xu (2022), "Self-Adapting Noise-Contrastive Estimation for Energy-Based Models",
+master's thesis, Tsinghua University.
+"""
 
 import statistics
 import time
@@ -19,17 +23,16 @@ from measure import Contestant, PeerMissing, Row, Settings, Worker, local, race,
 MODES = ("eager", "compiled")
 LAYOUTS = ("default", "channels last")
 BATCH = 128
-# the thesis's chain: a gradient coefficient of 1 and noise of 0.005
+# the chain of Xu (2022): a gradient coefficient of 1 and noise of 0.005
 STEP_SIZE, NOISE = 2.0, 0.005
 
 
 def model_a(settings: Settings) -> Iterator[Row]:
-    """Langevin on model A against PyTorch, eager and compiled, each in the memory layout that suits it better.
+    """Langevin on model A compared with PyTorch, eager and compiled, each in its faster memory layout.
 
-    PyTorch's weights are divided by their spectral norms before the clock starts; ours in whatever place `tw.sample`
-    does it, inside the measured time.
+    PyTorch's weights are divided by their spectral norms before the clock starts; ours inside the measured time.
     """
-    # `tw.sample` looks at the energy of every start: one more evaluation, which a short chain would feel
+    # `tw.sample` checks the energy of every start: one more evaluation, which would matter in a shorter chain
     steps = 2 if settings.quick else 10
     name = f"Langevin on model A, batch {BATCH}, chain of {steps}"
     energy = tw.energies.ConvNet("A", key=jax.random.key(0))
@@ -53,7 +56,7 @@ def model_a(settings: Settings) -> Iterator[Row]:
                     contestants[mode, layout] = run
             except PeerMissing as reason:
                 missing[mode] = str(reason)
-        seconds = race(contestants, _few(settings))
+        seconds = race(contestants, _fewer_rounds(settings))
     for mode in MODES:
         if mode in missing:
             alone = statistics.median(seconds["ours"])
@@ -64,7 +67,7 @@ def model_a(settings: Settings) -> Iterator[Row]:
 
 
 def _same_model(energy: Any, worker: Worker) -> None:
-    """Two networks that are to be compared in time must have the same weights to multiply by."""
+    """Check that two networks whose times are compared have the same number of weights."""
     trained = eqx.filter(energy, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, NonTrainable))
     ours = sum(leaf.size for leaf in jax.tree.leaves(trained))
     theirs = worker.facts["weights"]
@@ -73,10 +76,10 @@ def _same_model(energy: Any, worker: Worker) -> None:
 
 
 def training_step(settings: Settings) -> Iterator[Row]:
-    """An update of `tw.fit` against its chain's gradients and its loss's gradient, each compiled on its own.
+    """An update of `tw.fit` compared with the gradients of its chain and its loss, each compiled separately.
 
-    What the update does besides (noise, the buffer, the optimiser, power iteration, the next batch, the record) has to
-    fit in the tenth that the target leaves.
+    Everything else in the update (noise, buffer, optimiser, power iteration, next batch, metrics) must fit in the ten
+    per cent that the target allows.
     """
     # updates: how many to a round, enough for half a second
     for preset, shape, batch, steps, updates in (("digits", (8, 8, 1), 64, 20, 10), ("A", (28, 28, 1), BATCH, 10, 1)):
@@ -87,9 +90,9 @@ def training_step(settings: Settings) -> Iterator[Row]:
         seconds = race(
             {
                 "ours": _update(energy, data, batch, tw.objectives.MaximumLikelihood(**_chain(steps))),
-                "apart": _apart(energy, data, batch, steps),
+                "apart": _gradients_alone(energy, data, batch, steps),
             },
-            _few(settings),
+            _fewer_rounds(settings),
             calls=updates,
         )
         yield row(
@@ -102,9 +105,10 @@ def training_step(settings: Settings) -> Iterator[Row]:
 
 
 def adaptive(settings: Settings) -> Iterator[Row]:
-    """Updates by AdaNCE and AdaBregman against maximum likelihood's, all on a chain of 60; with reuse, one chain in 5.
+    """Updates of AdaNCE and AdaBregman compared with maximum likelihood, all with chains of 60 steps; with reuse, one
+    chain in 5 updates.
 
-    A round is a multiple of 5 updates, so that those with reuse have their share of chains in it.
+    A round is a multiple of 5 updates, so that with reuse it contains the right share of chains.
     """
     steps, updates, batch = (10, 5, 32) if settings.quick else (60, 10, 64)
     energy = tw.energies.ConvNet("digits", key=jax.random.key(0))
@@ -119,14 +123,14 @@ def adaptive(settings: Settings) -> Iterator[Row]:
     }
     contestants = {"likelihood": _update(energy, data, batch, likelihood)}
     contestants |= {name: _update(energy, data, batch, objective) for name, (objective, _) in named.items()}
-    seconds = race(contestants, _few(settings), calls=updates)
+    seconds = race(contestants, _fewer_rounds(settings), calls=updates)
     for name, (_, target) in named.items():
         label = f"update by {name}, chain of {steps}"
         yield row(label, seconds[name], seconds["likelihood"], target, against="maximum likelihood")
 
 
 def _chain(steps: int) -> dict[str, Any]:
-    """The thesis's chains: its kernel, so many steps, its replay buffer."""
+    """The chains of Xu (2022): kernel, number of steps and replay buffer."""
     noise = tw.samplers.uniform_noise(-1.0, 1.0)
     return {
         "kernel": tw.samplers.Langevin(STEP_SIZE, noise_scale=NOISE),
@@ -136,7 +140,7 @@ def _chain(steps: int) -> dict[str, Any]:
 
 
 def _update(energy: Any, data: Array, batch: int, objective: tw.core.Objective) -> Contestant:
-    """One update of `tw.fit`: a run of ``calls`` more updates less a run without them, as setting up is no update."""
+    """One update of `tw.fit`: the time of a run with ``calls`` more updates minus that of a run without them."""
     optimizer = optax.adam(1e-4, b1=0.0, b2=0.999)
 
     def fit(updates: int) -> float:
@@ -151,8 +155,8 @@ def _update(energy: Any, data: Array, batch: int, objective: tw.core.Objective) 
     return lambda calls: fit(1 + calls) - fit(1)
 
 
-def _apart(energy: Any, data: Array, batch: int, steps: int) -> Contestant:
-    """The least an update could cost: the gradients in x that its chain needs, then one gradient of the loss."""
+def _gradients_alone(energy: Any, data: Array, batch: int, steps: int) -> Contestant:
+    """The minimum cost of an update: the gradients in x that its chain needs, then one gradient of the loss."""
     x = data[:batch]
 
     @eqx.filter_jit
@@ -172,6 +176,6 @@ def _apart(energy: Any, data: Array, batch: int, steps: int) -> Contestant:
     return local(lambda: eqx.filter(loss(energy, x, chain(energy, x)), eqx.is_array))
 
 
-def _few(settings: Settings) -> Settings:
-    """Rounds of many seconds each need no large number of them."""
+def _fewer_rounds(settings: Settings) -> Settings:
+    """Settings with fewer rounds, for rounds that take many seconds."""
     return settings._replace(rounds=min(settings.rounds, 5))

@@ -56,7 +56,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "vmapped_keys: keys in a scan under vmap, which JAX's check takes for used ones")
 
 
-KEYS_ONCE = ("contracts", "experiments", "report")
+KEYS_ONCE = ("contracts", "experiments", "report", "test_documents.py")
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def keys_once(request):
 
 
 # every compiled program takes a dozen memory maps, of which Linux gives a process 65 530
-MAPS = 20_000
+MAPS = 12_000
 _tests = itertools.count(1)
 
 
@@ -79,7 +79,7 @@ def few_programs():
     """Forgets compiled programs before a long run of tests has used up the process's memory maps."""
     yield
     maps = Path("/proc/self/maps")
-    if next(_tests) % 10 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > MAPS:
+    if next(_tests) % 4 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > MAPS:
         jax.clear_caches()
 
 

@@ -24,7 +24,7 @@ def test_a_second_space_is_refused():
         tw.as_energy(tw.as_energy(quadratic, tw.Real(2)), tw.Real(3))
 
 
-def test_what_is_no_energy_is_refused_by_name():
+def test_a_model_that_is_not_an_energy_is_refused_by_name():
     with pytest.raises(ValueError, match="got the score network"):
         tw.as_energy(tw.as_score(lambda x: -x))
     with pytest.raises(ValueError, match="expected an energy, a callable"):

@@ -1,10 +1,14 @@
-"""Everything shown is run: README and docs code blocks, and the examples in docstrings."""
+"""Everything shown is run: README and docs code blocks, and the examples in docstrings.
+
+JAX's check for keys used twice is on; two equal keys made apart, which it cannot see, are looked for in the text.
+"""
 
 import doctest
 import importlib
 import inspect
 import pkgutil
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -115,14 +119,38 @@ def test_docstring_examples_run(name, tmp_path, monkeypatch):
     assert failed == 0
 
 
+def keys_made_twice(code):
+    """The numbers from which an example makes more than one key."""
+    counts = Counter(re.findall(r"random\.key\((\d+)\)", code))
+    return [number for number, count in counts.items() if count > 1]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_no_code_block_makes_a_key_twice(block):
+    assert keys_made_twice(block) == []
+
+
+def test_no_docstring_makes_a_key_twice():
+    found = {}
+    for module in pkgutil.walk_packages(thalweg.__path__, "thalweg."):
+        for example in doctest.DocTestFinder().find(importlib.import_module(module.name)):
+            found[example.name] = keys_made_twice("".join(each.source for each in example.examples))
+    assert len(found) > 300 and {name: numbers for name, numbers in found.items() if numbers} == {}
+
+
 @pytest.mark.parametrize("name", PACKAGES)
 def test_every_public_name_has_a_docstring(name):
     package = importlib.import_module(f"thalweg.{name}")
     assert [each for each in package.__all__ if not (getattr(package, each).__doc__ or "").strip()] == []
 
 
+# these come out of a training, and are shown where it is
+SHOWN_ELSEWHERE = {"DigitNetwork", "DivergedError", "Run"}
+
+
 @pytest.mark.parametrize("name", [name for name in PACKAGES if name not in FLOOR])
-def test_every_public_function_has_an_example(name):
+def test_every_public_function_and_class_has_an_example(name):
     package = importlib.import_module(f"thalweg.{name}")
-    functions = [each for each in package.__all__ if inspect.isfunction(getattr(package, each))]
-    assert [each for each in functions if ">>> " not in (getattr(package, each).__doc__ or "")] == []
+    shown = {each: getattr(package, each) for each in package.__all__ if each not in SHOWN_ELSEWHERE}
+    shown = {each: value for each, value in shown.items() if inspect.isfunction(value) or inspect.isclass(value)}
+    assert [each for each, value in shown.items() if ">>> " not in (value.__doc__ or "")] == []

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from thalweg.exact.onsager import kaufman_energy, kaufman_log_z, onsager_energy
+import thalweg as tw
+from thalweg.exact.onsager import critical_temperature, kaufman_energy, kaufman_log_z, magnetisation, onsager_energy
 
 CRITICAL = 2 / np.log(1 + np.sqrt(2))
 
@@ -52,10 +53,33 @@ def test_critical_point():
     assert here == pytest.approx(np.mean(around), rel=1e-10)
 
 
+def test_magnetisation_has_its_known_values():
+    assert tw.exact.onsager.magnetisation is magnetisation
+    assert critical_temperature() == pytest.approx(CRITICAL, rel=1e-15)
+    for temperature in (0.5, 1.0, 2.0, 2.2):
+        formula = (1 - np.sinh(2 / temperature) ** -4.0) ** 0.125
+        assert magnetisation(temperature) == pytest.approx(formula, rel=1e-13)
+    assert magnetisation(1.0) == pytest.approx(0.9992757519570612, rel=1e-12)
+    assert magnetisation(1e-3) == 1.0
+    assert [magnetisation(each) for each in (CRITICAL, 2.3, 1e300)] == [0.0] * 3
+
+
+def test_magnetisation_of_low_temperatures_is_its_series():
+    # overturned islands of one, two and three or four spins: m = 1 - 2z⁴ - 8z⁶ - 34z⁸ - …, z = exp(-2K)
+    z = np.exp(-2 / 0.6)
+    assert 1 - magnetisation(0.6) == pytest.approx(2 * z**4 + 8 * z**6 + 34 * z**8, rel=1e-3)
+
+
+def test_magnetisation_falls_with_the_critical_exponent_one_eighth():
+    near, nearer = (magnetisation(CRITICAL * (1 - gap)) for gap in (1e-6, 1e-8))
+    assert np.log(near / nearer) / np.log(100) == pytest.approx(1 / 8, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: onsager_energy(0.0), "temperature > 0"),
+        (lambda: magnetisation(-1.0), "temperature > 0"),
         (lambda: kaufman_energy((4, 4), -1.0), "temperature > 0"),
         (lambda: kaufman_energy((1, 4), 1.0), "two sides"),
         (lambda: kaufman_log_z((3, 4), -0.1), "odd side"),

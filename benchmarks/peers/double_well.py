@@ -1,7 +1,7 @@
 """Langevin and HMC on the double well, by torchebm or by ebmkit: ``double_well.py torchebm | ebmkit``.
 
-Each library's own samplers, called as its documentation calls them and with diagnostics off. Both write the Langevin
-step ``x - η∇E + √(2η) ε``, so η is half of Thalweg's τ and the update is the same.
+Both libraries are called as in their documentation, with diagnostics off. Both write the Langevin step as
+``x - η∇E + √(2η) ε``, so η is half of Thalweg's τ.
 """
 
 import sys
@@ -19,7 +19,7 @@ def torchebm_run(sampler: str, chains: int, steps: int, tau: float, epsilon: flo
     from torchebm.samplers import HamiltonianMonteCarlo, LangevinDynamics
 
     class HandWritten(DoubleWellModel):
-        """The documented way to spare autograd: the gradient written out."""
+        """The documented way to avoid autograd: a gradient written by hand."""
 
         def gradient(self, x: Tensor, model_kwargs: dict | None = None) -> Tensor:
             return 4.0 * self.barrier_height * x * (x.square() - 1.0)

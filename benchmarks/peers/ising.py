@@ -1,4 +1,5 @@
-"""Metropolis sweeps of the 2-D Ising model at one temperature, by the annealer of dwave-samplers (once dwave-neal)."""
+"""Metropolis sweeps of the 2-D Ising model at one temperature by the annealer of dwave-samplers (formerly
+dwave-neal)."""
 
 from typing import Any
 
@@ -8,7 +9,7 @@ from serve import serve
 
 
 def build(side: int, beta: float, sweeps: int):
-    """The compiled annealer itself: handing it the model through dimod takes longer than the sweeps."""
+    """The compiled annealer itself: passing it the model through dimod takes longer than the sweeps."""
     number = np.arange(side * side, dtype=np.int32).reshape(side, side)
     first = np.concatenate([number.ravel(), number.ravel()])
     second = np.concatenate([np.roll(number, -1, axis).ravel() for axis in (0, 1)])
@@ -24,7 +25,7 @@ def build(side: int, beta: float, sweeps: int):
 
 
 def energy_per_site(result: Any) -> dict:
-    """What shows that the sweeps were made: the energy they end at."""
+    """The final energy per site, which shows that the sweeps were made."""
     samples, energies = result
     return {"energy": float(energies[0]) / samples.shape[1]}
 

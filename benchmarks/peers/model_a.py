@@ -1,7 +1,9 @@
-"""Langevin on the thesis's model A in PyTorch, eager and compiled, in either memory layout.
+"""Langevin on model A of Xu (2022, Self-Adapting Noise-Contrastive Estimation for Energy-Based Models, Tsinghua
+University) in PyTorch, eager and compiled, in either memory layout.
 
-The weights are divided by their spectral norms once, before the chain: in a chain they do not change, and the
-gradient is taken in x alone. Thalweg's side may do no less in its measured time.
+Model A is from Xu (2022), "Self-Adapting Noise-Contrastive Estimation for Energy-Based Models", master's thesis,
+Tsinghua University. The weights are divided by their spectral norms once, before the chain: they do not change during a
+chain, and the gradient is taken in x only.
 """
 
 import torch

@@ -1,7 +1,8 @@
 """Training updates of a dense energy by torchebm or by ebmkit: ``objectives.py torchebm | ebmkit``.
 
-The network is Thalweg's: two hidden layers with SiLU. An update is the library's own loss, backward, and Adam. One
-projection for sliced score matching in its plain form, ten Langevin steps from the data for contrastive divergence.
+The network is the same as Thalweg's: two hidden layers with SiLU. An update is the library's own loss, the backward
+pass and Adam. Sliced score matching has one projection and no variance reduction; contrastive divergence has ten
+Langevin steps from the data.
 """
 
 import sys

@@ -1,7 +1,8 @@
-"""NumPyro's NUTS on the posteriors of `tests/posteriors`: ``posteriors.py FOLDER``, where the draws are left as a file.
+"""NumPyro's NUTS on the posteriors of `tests/posteriors`: ``posteriors.py FOLDER``; the draws are written to the
+folder.
 
-The potential is the very function the others sample, in the same real coordinates. Answers one JSON line to each JSON
-line on standard input; as its potential is a JAX function, nothing of torch is imported.
+The potential is the same function that the other libraries sample, in the same real coordinates. Answers each JSON line
+on standard input with one JSON line. The potential is a JAX function, so torch is not imported.
 """
 
 import json
@@ -27,7 +28,7 @@ compiled: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {}
 
 
 def build(name: str, chains: int, warm_up: int, draws: int, method: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """The whole run as one compiled function: left to itself, `MCMC.run` compiles anew at every call."""
+    """The whole run as one compiled function: by default `MCMC.run` compiles again at every call."""
     kernel = NUTS(potential_fn=posterior(name).energy_on_reals)
     sampler = MCMC(
         kernel, num_warmup=warm_up, num_samples=draws, num_chains=chains, chain_method=method, progress_bar=False

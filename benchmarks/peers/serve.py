@@ -1,6 +1,6 @@
-"""The peers' side of the bench: answer one JSON line to each JSON line on standard input.
+"""The worker process of another library: it answers each JSON line on standard input with one JSON line.
 
-Runs under the peers' interpreter, so nothing of Thalweg and nothing beyond torch is imported here.
+It runs under that library's interpreter, so it imports nothing of Thalweg and nothing beyond torch.
 """
 
 import json
@@ -20,10 +20,10 @@ def serve(
     describe: Callable[[Any], dict] = lambda result: {},
     **facts: Any,
 ) -> None:
-    """Time what ``build(**case)`` returns, as often as asked; ``describe`` adds what is to be known of the last result.
+    """Time the function that ``build(**case)`` returns, as often as asked; ``describe`` adds facts of the last result.
 
-    The first line says which versions of ``packages`` are installed, and the ``facts`` given here. A case is built once
-    and kept, as its compilation and its first call are no part of any timing.
+    The first line contains the installed versions of ``packages`` and the given ``facts``. A case is built once and
+    kept; its compilation and its first call are not timed.
     """
     answers = _answers()
     torch.set_num_threads(os.cpu_count() or 1)

@@ -1,6 +1,6 @@
-"""HMC and NUTS of ebmkit on the targets of `efficiency.py`: ``targets.py FOLDER``, where the draws are left as a file.
+"""HMC and NUTS of ebmkit on the targets of `efficiency.py`: ``targets.py FOLDER``; draws are written to the folder.
 
-Its samplers are called as its documentation calls them; NUTS without its warm-up, as the step size is given.
+The samplers are called as in the documentation; NUTS without warm-up, since the step size is given.
 """
 
 import sys
@@ -55,8 +55,8 @@ def build(target: str, kernel: str, start: list, draws: int, step_size: float, l
     return run
 
 
-def left(folder: Path, x: Tensor) -> dict:
-    """The draws ``(draws + 1, chains, d)`` in a file, for the other side to take their effective size."""
+def write_draws(folder: Path, x: Tensor) -> dict:
+    """Write the draws ``(draws + 1, chains, d)`` to a file, from which the effective size is computed."""
     file = folder / "draws.npy"
     np.save(file, x.numpy())
     return {"draws": str(file)}
@@ -64,4 +64,4 @@ def left(folder: Path, x: Tensor) -> dict:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    serve(build, ("torch", "ebmkit"), lambda x: left(Path(sys.argv[1]), x))
+    serve(build, ("torch", "ebmkit"), lambda x: write_draws(Path(sys.argv[1]), x))

@@ -5,13 +5,16 @@ Names are imported when first used, so that the command line answers before JAX 
 
 import importlib
 import os
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg import core, data, energies, evaluate, exact, noise, objectives, plot, samplers, spaces, train
+    from thalweg import core, data, energies, evaluate, exact, noise, objectives, plot, runs, samplers, spaces, train
     from thalweg.core import as_conditional, as_energy, as_score, from_density, given, score, space_of
     from thalweg.energies import clamp, tempered
     from thalweg.evaluate import check_objective, check_sampler
+    from thalweg.runs import load_run, report
     from thalweg.samplers import Chains, sample
     from thalweg.spaces import (
         Binary,
@@ -45,6 +48,8 @@ _MODULES = (
     "noise",
     "objectives",
     "plot",
+    "report",
+    "runs",
     "samplers",
     "spaces",
     "train",
@@ -53,6 +58,7 @@ _HOMES = {
     "thalweg.core": ("as_conditional", "as_energy", "as_score", "from_density", "given", "score", "space_of"),
     "thalweg.energies": ("clamp", "tempered"),
     "thalweg.evaluate": ("check_objective", "check_sampler"),
+    "thalweg.runs": ("load_run",),
     "thalweg.samplers": ("Chains", "sample"),
     "thalweg.spaces": (
         "Binary",
@@ -79,6 +85,24 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'thalweg' has no attribute {name!r}")
+
+
+class _Report(ModuleType):
+    """The room ``thalweg.report``, which is also the function of that name."""
+
+    def __call__(self, run: Any) -> Any:
+        return importlib.import_module("thalweg.runs").report(run)
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python makes an imported room an attribute of the package, where the function is looked for
+        if name == "report" and isinstance(value, ModuleType):
+            value.__class__ = _Report
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

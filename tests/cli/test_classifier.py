@@ -31,7 +31,7 @@ def test_the_accuracy_and_the_weights_are_told_and_kept(thalweg, tmp_path, monke
     def refuse(*_):
         raise ValueError("trained again")
 
-    monkeypatch.setattr(classifier, "_trained", refuse)
+    monkeypatch.setattr(classifier, "_train", refuse)
     assert thalweg("data", "classifier", "digits", "--steps", "2") == first
     assert thalweg("data", "classifier", "digits", "--steps", "2", "--seed", "1").refusal == "trained again"
     path.write_bytes(path.read_bytes()[:-1])

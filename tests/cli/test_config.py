@@ -6,12 +6,18 @@ import tomllib
 import jax
 import jax.numpy as jnp
 import pytest
+from tests.runs.signatures import settings
 
-from thalweg.cli import toml
-from thalweg.cli.build import _made, rules
-from thalweg.cli.config import complete, takes
-from thalweg.cli.signatures import Setting, check, settings
-from thalweg.cli.tables import ENERGIES, KERNELS, OBJECTIVES, OPTIMIZERS, STARTS, keys_of
+from thalweg.cli import configurations
+from thalweg.core.assignments import assign
+from thalweg.core.toml import write_toml
+from thalweg.runs.build import _made, rules
+from thalweg.runs.config import complete, takes
+from thalweg.runs.energy_table import ENERGIES
+from thalweg.runs.objective_table import OBJECTIVES
+from thalweg.runs.optimizer_tables import OPTIMIZERS
+from thalweg.runs.sampler_tables import KERNELS, STARTS
+from thalweg.runs.settings import NUMBERS, Setting, check
 
 TINY = {
     "data": {"name": "two_moons"},
@@ -23,16 +29,16 @@ TINY = {
 
 
 def changed(*assignments: str) -> dict:
-    return complete(toml.changed(TINY, list(assignments), takes))
+    return complete(assign(TINY, list(assignments), takes))
 
 
-@pytest.mark.parametrize("name", toml.presets())
+@pytest.mark.parametrize("name", configurations.presets())
 def test_presets_are_complete_once_completed_and_can_be_built(name):
-    config = complete(toml.find(name))
-    assert complete(tomllib.loads(toml.write(config))) == config
-    assert toml.write(complete(tomllib.loads(toml.write(config)))) == toml.write(config)
+    config = complete(configurations.find(name))
+    assert complete(tomllib.loads(write_toml(config))) == config
+    assert write_toml(complete(tomllib.loads(write_toml(config)))) == write_toml(config)
     rules(config)
-    assert toml.about(toml.presets()[name]).endswith(".")
+    assert configurations.about(configurations.presets()[name]).endswith(".")
 
 
 def test_dry_run_prints_a_configuration_that_prints_the_same_when_passed_back(thalweg, tmp_path):
@@ -45,10 +51,10 @@ def test_dry_run_prints_a_configuration_that_prints_the_same_when_passed_back(th
 
 def test_defaults_are_those_of_the_constructors():
     config = changed()
-    signature = inspect.signature(OBJECTIVES["MaximumLikelihood"]).parameters
+    signature = inspect.signature(OBJECTIVES["MaximumLikelihood"].maker).parameters
     assert config["objective"]["steps"] == signature["steps"].default
     # the objective makes its own kernel and start; they are spelt out
-    made = OBJECTIVES["MaximumLikelihood"]()
+    made = OBJECTIVES["MaximumLikelihood"].maker()
     assert config["objective"]["kernel"]["type"] == type(made.kernel).__name__
     assert config["objective"]["kernel"]["step_size"] == 0.1 == pytest.approx(float(made.kernel.step_size))
     assert config["objective"]["start"]["size"] == made.start.size
@@ -135,9 +141,9 @@ def test_another_type_starts_its_table_anew():
         "type": "X",
         "steps": 3,
     }
-    assert toml.changed({"o": given}, ["o.kernel.type=MALA"])["o"]["kernel"] == {"type": "MALA"}
-    assert toml.changed({"o": given}, ["o.kernel.type=Langevin"])["o"] == given
-    kept = toml.changed({"o": given}, ["o.type=Y"])["o"]
+    assert assign({"o": given}, ["o.kernel.type=MALA"])["o"]["kernel"] == {"type": "MALA"}
+    assert assign({"o": given}, ["o.kernel.type=Langevin"])["o"] == given
+    kept = assign({"o": given}, ["o.type=Y"])["o"]
     assert kept == {"type": "Y", "kernel": given["kernel"], "start": given["start"]}
     assert given["steps"] == 3  # the original is left alone
 
@@ -159,7 +165,7 @@ def test_another_type_starts_its_table_anew():
     ],
 )
 def test_set_reads_values_as_toml_and_else_as_words(text, value):
-    assert toml.changed({}, [f"a.b={text}"]) == {"a": {"b": value}}
+    assert assign({}, [f"a.b={text}"]) == {"a": {"b": value}}
 
 
 def test_toml_survives_writing_and_reading():
@@ -168,28 +174,29 @@ def test_toml_survives_writing_and_reading():
         "data": {"name": 'a "quoted" \\ path\nwith é, 点 and \x7f', "values": [1e-8, -1.5, 1e300], "flag": False},
         "objective": {"type": "X", "nested": [[1, 2], [3, 4]], "start": {"type": "Y", "noise": {"low": -1.0}}},
     }
-    assert tomllib.loads(toml.write(config)) == config
+    assert tomllib.loads(write_toml(config)) == config
 
 
 @pytest.mark.parametrize("table", [KERNELS, STARTS, OPTIMIZERS, ENERGIES, OBJECTIVES])
 def test_every_name_has_keys_whose_defaults_its_own_checks_admit(table):
-    for maker in table.values():
-        for name, setting in keys_of(maker).items():
+    for entry in table.values():
+        for name, setting in entry.keys.items():
             if not setting.required and isinstance(setting.default, (bool, int, float, str)):
                 assert check(name, setting.default, setting) == setting.default
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_can_be_had_by_name(name):
-    required = [key for key, setting in keys_of(KERNELS[name]).items() if setting.required]
-    config = changed(f"objective.kernel.type={name}", *(f"objective.kernel.{key}=0.25" for key in required))
-    assert type(rules(config).kernel) is KERNELS[name]
+    required = [key for key, setting in KERNELS[name].keys.items() if setting.required]
+    given = {key: "[0.5, 0.25]" if key == "sigmas" else "0.25" for key in required}
+    config = changed(f"objective.kernel.type={name}", *(f"objective.kernel.{key}={given[key]}" for key in required))
+    assert type(rules(config).kernel) is KERNELS[name].maker
     assert config["sample"]["kernel"] == config["objective"]["kernel"]
 
 
 @pytest.mark.parametrize("name", STARTS)
 def test_every_start_can_be_had_by_name(name):
-    required = [key for key, setting in keys_of(STARTS[name]).items() if setting.required]
+    required = [key for key, setting in STARTS[name].keys.items() if setting.required]
     config = changed(f"objective.start.type={name}", *(f"objective.start.{key}=100" for key in required))
     assert config["objective"]["start"]["type"] == name
     rules(config)
@@ -227,7 +234,7 @@ def test_types_of_signatures():
 
 
 def test_a_number_where_a_list_may_stand():
-    scale = Setting((jax.Array,), inspect.Parameter.empty)
+    scale = Setting((NUMBERS,))
     assert check("scale", 2, scale) == 2.0
     assert check("scale", [1, 2], scale) == [1.0, 2.0]
     kernel = _made("kernel", {"type": "RandomWalk", "scale": [1.0, 2.0]}, KERNELS)

@@ -6,49 +6,28 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
+import tomllib
 
 import jax
 import numpy as np
 import pytest
+from tests.cli.folders import arrays, assert_same, snapshot
 
-from thalweg.cli import runs
-from thalweg.cli.files import new_folder
-from thalweg.cli.sampling import frames
-from thalweg.train.checkpoint import Checkpoints
+from thalweg.runs import sampling
+from thalweg.runs.files import new_folder
+from thalweg.train.drawing import frames
 
 COMMAND = "from thalweg.cli.main import run; run()"
-
-
-def arrays(run: Path) -> tuple[int | None, Any]:
-    """The newest checkpoint as plain arrays."""
-    checkpoints = Checkpoints(run / "checkpoints")
-    step = checkpoints.latest()
-    return step, checkpoints._manager.restore(step, args=checkpoints._restore())
-
-
-def assert_same(one: Path, other: Path) -> None:
-    (step, left), (step_too, right) = arrays(one), arrays(other)
-    assert step == step_too and left.keys() == right.keys()
-    assert all(np.array_equal(left[name], right[name]) for name in left)
-    assert (one / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
-    with np.load(one / "samples" / "samples.npz") as left, np.load(other / "samples" / "samples.npz") as right:
-        assert all(np.array_equal(left[name], right[name]) for name in left.files)
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(each.relative_to(folder)): each.read_bytes() for each in sorted(folder.rglob("*")) if each.is_file()}
 
 
 @pytest.fixture
 def no_report(monkeypatch):
     """Drawing a page takes longer than all else here."""
-    monkeypatch.setattr(runs, "write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr(sampling, "write_report", lambda folder: folder / "report.html")
 
 
 def test_a_run_leaves_its_whole_folder(trained):
-    expected = {"config.toml", "metrics.jsonl", "checkpoints", "samples", "results.json", "report.html"}
+    expected = {"config.toml", "model.json", "metrics.jsonl", "checkpoints", "samples", "results.json", "report.html"}
     assert {each.name for each in trained.iterdir()} == expected
     results = json.loads((trained / "results.json").read_text())
     assert results["updates"] == 12 and results["chains"] == 20 and results["steps"] == 10
@@ -97,8 +76,10 @@ def test_training_in_pieces_is_training_at_once_bit_for_bit(thalweg, trained, tm
     short = json.loads((pieces / "results.json").read_text())
     assert thalweg("train", "--resume", pieces, "--set", "train.steps=12").code == 0
     assert_same(pieces, trained)
-    assert (pieces / "config.toml").read_text() == (trained / "config.toml").read_text()
-    assert "steps = 6" in (pieces / "config-until-update-6.toml").read_text()
+    whole, cut = (tomllib.loads((each / "config.toml").read_text()) for each in (trained, pieces))
+    assert cut.pop("changes") == [{"update": 6, "set": ["train.steps=12"]}]
+    assert whole["train"].pop("steps") == 12 and cut["train"].pop("steps") == 6
+    assert whole == cut
     results = json.loads((pieces / "results.json").read_text())
     assert results["updates"] == 12 and results["training_seconds"] > short["training_seconds"]
 
@@ -113,7 +94,8 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(thalweg, trained,
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_the_update_and_resuming_equals_never_stopping(thalweg, tmp_path, no_report):
+@pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_save_the_update_and_resuming_equals_never_stopping(thalweg, tmp_path, no_report, sent, status):
     """The run is stopped at an update nobody chose; both ways to five updates later must agree to the bit."""
     stopped, straight = tmp_path / "stopped", tmp_path / "straight"
     command = [sys.executable, "-c", COMMAND, "train", "tiny.toml", "--run-dir", "stopped"]
@@ -124,12 +106,13 @@ def test_ctrl_c_saves_the_update_and_resuming_equals_never_stopping(thalweg, tmp
         while not any((stopped / "checkpoints").glob("[0-9]*/_CHECKPOINT_METADATA")):
             assert process.poll() is None and time.monotonic() < patience, process
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         _, err = process.communicate(timeout=240)
     finally:
         process.kill()
-    assert process.returncode == 130
-    assert len(err.splitlines()) == 1 and "thalweg train --resume stopped" in err
+    assert process.returncode == status
+    # lines of progress may come before it
+    assert "thalweg train --resume stopped" in err.splitlines()[-1] and "Traceback" not in err
     done, _ = arrays(stopped)
     assert done is not None and f"update {done}," in err
     assert json.loads((stopped / "results.json").read_text())["updates"] == done
@@ -140,16 +123,33 @@ def test_ctrl_c_saves_the_update_and_resuming_equals_never_stopping(thalweg, tmp
 
 
 @pytest.mark.parametrize("command", [("sample",), ("train", "--resume")])
-def test_a_damaged_checkpoint_is_refused_and_nothing_is_touched(thalweg, trained, command):
+def test_a_damaged_checkpoint_is_passed_over_and_said(thalweg, trained, command, tmp_path, no_report):
+    whole = snapshot(trained)
     newest = trained / "checkpoints" / "12"
     largest = max((each for each in newest.rglob("*") if each.is_file()), key=lambda each: each.stat().st_size)
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 0xFF
     largest.write_bytes(content)
-    before = snapshot(trained)
-    refusal = thalweg(*command, trained).refusal
-    assert "checkpoint" in refusal and "update 8" in refusal
-    assert snapshot(trained) == before
+    outcome = thalweg(*command, trained)
+    assert len(outcome.err.splitlines()) == 1
+    assert "checkpoints/12, got a damaged one; update 8 is used instead" in outcome.err
+    if command == ("sample",):
+        assert outcome.code == 0 and json.loads((trained / "results.json").read_text())["updates"] == 8
+    else:
+        # finished, but with a finding; and as it would have been
+        assert outcome.code == 3 and "finding: expected a whole checkpoint" in outcome.out
+        assert (trained / "metrics.jsonl").read_bytes() == whole["metrics.jsonl"]
+
+
+def test_a_run_that_lost_its_checkpoints_keeps_its_metrics(thalweg, trained, tmp_path, no_report):
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    for name in ("config.toml", "metrics.jsonl"):
+        (lost / name).write_text((trained / name).read_text())
+    said = thalweg("train", "--resume", lost).err
+    assert "no checkpoint yet" in said and "kept as metrics-without-checkpoint-1.jsonl" in said
+    assert (lost / "metrics-without-checkpoint-1.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
+    assert_same(lost, trained)
 
 
 def test_missing_and_truncated_files_are_refused_in_a_sentence(thalweg, trained, tmp_path):
@@ -166,7 +166,8 @@ def test_missing_and_truncated_files_are_refused_in_a_sentence(thalweg, trained,
 def test_a_run_folder_is_not_written_over(thalweg, trained):
     before = snapshot(trained)
     assert "--resume" in thalweg("train", "tiny.toml", "--run-dir", trained).refusal
-    assert "other arrays" in thalweg("train", "--resume", trained, "--set", "objective.start.size=30").refusal
+    other = ["--set", "objective.start.size=30", "--set", "train.steps=16"]
+    assert "other arrays" in thalweg("train", "--resume", trained, *other).refusal
     assert snapshot(trained) == before
 
 
@@ -198,6 +199,18 @@ def test_a_diverged_training_ends_with_a_sentence_and_code_1(thalweg, tmp_path):
     outcome = thalweg("train", "tiny.toml", *hot)
     assert outcome.code == 1 and len(outcome.err.splitlines()) == 1
     assert "expected a finite loss" in outcome.err and "thalweg train --resume hot --set" in outcome.err
+
+
+def test_a_training_that_runs_away_is_stopped_with_a_sentence_a_report_and_code_1(thalweg, tmp_path):
+    wild = ["--set", "objective.kernel.step_size=2.0", "--set", "optimizer.learning_rate=0.5"]
+    outcome = thalweg("train", "tiny.toml", *wild, "--set", "train.steps=400", "--run-dir", "wild")
+    assert outcome.code == 1
+    last = outcome.err.splitlines()[-1]
+    assert "training was stopped at update" in last and "thalweg train --resume wild --set" in last
+    page = (tmp_path / "wild" / "report.html").read_text()
+    assert page.index("This training ran away and was stopped.") < page.index("No samples yet")
+    findings = json.loads((tmp_path / "wild" / "results.json").read_text())["findings"]
+    assert findings[-1]["stops"] and findings[-1]["words"] in last
 
 
 FULL_DISK = """

@@ -63,6 +63,7 @@ ROWS = {
     "GaussianField": lambda: te.GaussianField(GRAPH, 1.0),
     "GaussianMixture": lambda: te.GaussianMixture(jnp.ones(2), jnp.eye(2), 1.0),
     "Ising": lambda: te.Ising(GRAPH, 0.1),
+    "LabelledMLP": lambda: te.LabelledMLP(2, 3, 8, key=key()),
     "NoiseConditionalMLP": lambda: te.NoiseConditionalMLP(2, 8, key=key()),
     "NoiseConditionalScoreMLP": lambda: te.NoiseConditionalScoreMLP(2, 8, key=key()),
     "NoiseConditionalScoreUNet": lambda: te.NoiseConditionalScoreUNet(IMAGE, (4,), key=key()),
@@ -76,6 +77,7 @@ ROWS = {
     "ScoreMLP": lambda: te.ScoreMLP(2, 8, key=key()),
     "Wishart": lambda: te.Wishart(4.0, jnp.eye(2)),
     "clamp": lambda: tw.clamp(te.MLP(2, 8, key=key()), jnp.array([True, False]), jnp.zeros(2)),
+    "confined": lambda: te.confined(te.MLP(2, 8, key=key()), scale=2.0),
     "joint": lambda: te.joint(Centre(SHIFT)),
     "marginal": lambda: te.marginal(Sign(SHIFT)),
     "smoothed": lambda: te.smoothed(te.Ring()),
@@ -165,8 +167,8 @@ def test_lattices_learn_from_weights_of_zero(name):
     objective = tw.objectives.MaximumLikelihood(tw.samplers.Gibbs(), 2, tw.samplers.persistent())
     schedule = optax.cosine_decay_schedule(0.05, 300)
     settings = dict(optimizer=optax.adam(schedule), steps=300, batch_size=1000, key=key())
-    learnt = tw.fit(start(), data, objective, **settings).energy
-    law, own = (np.asarray(tw.exact.probabilities(energy), float) for energy in (truth, learnt))
+    learned = tw.fit(start(), data, objective, **settings).energy
+    law, own = (np.asarray(tw.exact.probabilities(energy), float) for energy in (truth, learned))
     assert np.sum(law * np.log(law / own)) < 0.01
 
 

@@ -116,7 +116,7 @@ def ladder(kernel):
 
 FOUR = tw.core.PerChain(lambda _, c: lambda x: jnp.sum((x - c) ** 2), None, jnp.zeros(4), tw.Real(2))
 GAMMA = tw.energies.Gamma(jnp.ones(2), 1.0)
-RETARGET = "to say how its state goes on when the energy changes"
+RETARGET = "to define how its state continues when the energy changes"
 ELSEWHERE = "expected a state of MALA, got"
 CASES = {
     # a kernel of the user's own
@@ -153,9 +153,9 @@ CASES = {
     "a state of fewer chains": (lambda: run(energy=FOUR, init=state()), "expected 4 chains for 4 energies, got 3"),
     "starts of fewer chains": (lambda: run(energy=FOUR), "expected 4 starts for 4 energies, got 3"),
     # arguments
-    "a class": (lambda: run(kernel=ts.MALA), "got the class MALA; make one of it"),
+    "a class": (lambda: run(kernel=ts.MALA), "got the class MALA; create an instance"),
     "a number for a kernel": (lambda: run(kernel=0.1), "expected a kernel, got 0.1"),
-    "the class of an energy": (lambda: run(energy=tw.energies.Banana), "got the class Banana; make one of it"),
+    "the class of an energy": (lambda: run(energy=tw.energies.Banana), "got the class Banana; create an instance"),
     "a number for an energy": (lambda: run(energy=1.0), "expected an energy, a callable"),
     "an energy of no scalar": (lambda: run(energy=lambda x: x), "expected an energy to return a scalar"),
     "an energy of two points": (lambda: run(energy=lambda x, c: jnp.sum(x)), "expected an energy of one point x"),
@@ -213,3 +213,59 @@ def test_every_misuse_is_refused_in_a_sentence(unchecked, name):
 def test_a_kernel_of_positions_alone_needs_no_retarget(key):
     chains = tw.sample(PLANE, ladder(Mine()), START, key=key, draws=2)
     assert chains.draws.shape == (3, 2, 2)
+
+
+WANTS_A_KERNEL = {
+    "sample": lambda kernel, key: tw.sample(PLANE, kernel, START, key=key, draws=2),
+    "warm_up": lambda kernel, key: ts.warm_up(PLANE, kernel, START, key=key, steps=20),
+    "check_sampler": lambda kernel, key: tw.check_sampler(kernel, PLANE, key=key, chains=100, steps=2),
+    "advance": lambda kernel, key: ts.advance(PLANE, kernel, Point(START), key=key, steps=2),
+    "tune_ladder": lambda kernel, key: ts.tune_ladder(PLANE, kernel, START, key=key, hottest=2.0, rungs=2),
+}
+
+
+@pytest.mark.parametrize("name", WANTS_A_KERNEL)
+@pytest.mark.parametrize(
+    ("kernel", "got"),
+    [
+        (ts.MALA, r"the class MALA; make one of it: MALA\(...\)"),
+        ("mala", r"'mala' without init; give for example tw.samplers.MALA\(0.1\)"),
+        (None, "None without init; give for example"),
+        (ts.from_blackjax, "the function from_blackjax without init; give for example"),
+        (lambda x: x, "a lambda without init; give for example"),
+    ],
+)
+def test_what_is_no_kernel_is_refused_in_a_sentence(name, kernel, got, key):
+    with pytest.raises(ValueError, match=f"^expected a kernel( inside ParallelTempering)?, got {got}"):
+        WANTS_A_KERNEL[name](kernel, key)
+
+
+@pytest.mark.parametrize(
+    ("objective", "got"),
+    [
+        (tw.objectives.NCE, r"the class NCE; make one of it: NCE\(...\)"),
+        ("nce", r"'nce' without init; give for example tw.objectives.NCE\(\)"),
+        (None, "None without init; give for example"),
+        (lambda *arguments: 0.0, "a lambda without init; give for example"),
+    ],
+)
+def test_what_is_no_objective_is_refused_in_a_sentence(objective, got, key):
+    with pytest.raises(ValueError, match=f"^expected an objective, got {got}"):
+        tw.check_objective(objective, key=key)
+
+
+@pytest.mark.parametrize("name", ["sample", "warm_up", "check_sampler"])
+@pytest.mark.parametrize("energy", [tw.energies.Banana, "banana", None])
+def test_what_is_no_energy_is_refused_in_a_sentence(name, energy, key):
+    calls = {
+        "sample": lambda: tw.sample(energy, ts.MALA(0.1), START, key=key, draws=2),
+        "warm_up": lambda: ts.warm_up(energy, ts.MALA(0.1), START, key=key, steps=20),
+        "check_sampler": lambda: tw.check_sampler(ts.MALA(0.1), energy, key=key, chains=100, steps=2),
+    }
+    with pytest.raises(ValueError, match=r"^\w+: expected an energy, .*got .+; .+"):
+        calls[name]()
+
+
+def test_points_are_no_state(key):
+    with pytest.raises(ValueError, match=r"^expected a state, got an array; make one of points: kernel.init"):
+        ts.advance(PLANE, ts.MALA(0.1), START, key=key, steps=2)

@@ -80,7 +80,7 @@ ROWS = {
     "ParallelTempering": (ts.ParallelTempering(ts.HMC(0.2, steps=3), [1.0, 1.5]), CONTINUOUS, "HMC"),
     "SimulatedAnnealing": (ts.SimulatedAnnealing(ts.HMC(0.2, steps=3), 1.0001, 1.0, 5), CONTINUOUS, "HMC"),
 }
-# these stay at the law of the target; the tempered laws of most spaces have no exact samples
+# these leave the law of the target invariant; the tempered laws of most spaces have no exact samples
 WITH_LAW = {name for name in ROWS if name not in ("GradientDescent", "AnnealedLangevin", "ParallelTempering")}
 QUICK = {("HMC", "Simplex"), ("RandomWalk", "Product"), ("Gibbs", "Categorical"), ("GibbsWithGradients", "Binary")}
 QUICK |= {("MetropolisHastings", "Counts"), ("Independence", "Positive")}

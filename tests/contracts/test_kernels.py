@@ -258,7 +258,7 @@ def test_an_optimiser_ends_at_the_minimum(key):
 def test_inside_tempering_the_law_stays(key, name):
     row = ROWS[name]
     row = row._replace(target=GAUSS) if name == "Langevin" else row
-    kernel = ts.Langevin(0.02) if name == "Langevin" else row.kernel  # its bias must not be seen
+    kernel = ts.Langevin(0.02) if name == "Langevin" else row.kernel  # its bias must not be detected
     assert_law(key, ts.ParallelTempering(kernel, [1.0, 2.0, 4.0]), row, steps=6)
 
 

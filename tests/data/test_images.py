@@ -173,7 +173,7 @@ def test_cifar_archive_and_folders_are_one(tmp_path):
         for got, want in zip(read_cifar10(path), expected, strict=True):
             np.testing.assert_array_equal(got, want)
     archive.write_bytes(archive.read_bytes()[:-2000])
-    with pytest.raises(ValueError, match=r"cifar-10-python.tar.gz: expected a complete tar archive, got a damaged one"):
+    with pytest.raises(ValueError, match=r"cifar-10-python.tar.gz: expected a complete gzip file, got a damaged one"):
         read_cifar10(archive)
 
 

@@ -16,10 +16,10 @@ from thalweg.data import (
     checkerboard,
     checkerboard_log_prob,
     eight_gaussians,
-    eight_gaussians_density,
+    eight_gaussians_energy,
     pinwheel,
     rings,
-    skewed_mixture,
+    skewed_mixture_energy,
     spirals,
     swiss_roll,
     two_moons,
@@ -54,7 +54,7 @@ def test_contract(name):
     assert not np.array_equal(x, toy(jax.random.key(4), 7))
     np.testing.assert_allclose(jax.jit(toy, static_argnums=1)(KEY, 7), x, rtol=1e-5, atol=1e-5)
     for n in (0, -1):
-        with pytest.raises(ValueError, match=f"n: expected at least one point, got {n}"):
+        with pytest.raises(ValueError, match=f"expected n to be a whole number >= 1, got {n}"):
             toy(KEY, n)
 
 
@@ -122,7 +122,7 @@ def test_checkerboard_density_is_exact(squares, half_width, dark):
 
 
 def test_checkerboard_needs_light_squares():
-    with pytest.raises(ValueError, match=r"squares: expected a board of at least 2 × 2, got 1"):
+    with pytest.raises(ValueError, match=r"expected squares to be a whole number >= 2, got 1"):
         checkerboard(KEY, 5, squares=1)
 
 
@@ -141,14 +141,14 @@ def test_eight_gaussians_modes():
 
 @pytest.mark.parametrize("weights", [[1] * 7, [1] * 7 + [-1], [0] * 8, [1] * 7 + [np.nan]])
 def test_eight_gaussians_refuses_bad_weights(weights):
-    for function in (lambda: eight_gaussians(KEY, 5, weights=weights), lambda: eight_gaussians_density(weights)):
+    for function in (lambda: eight_gaussians(KEY, 5, weights=weights), lambda: eight_gaussians_energy(weights)):
         with pytest.raises(ValueError, match=r"weights: expected eight non-negative numbers, not all zero"):
             function()
 
 
 def test_eight_gaussians_draws_follow_their_density():
     weights = [8, 1, 2, 3, 0, 4, 1, 1]
-    density = eight_gaussians_density(weights, radius=2.0, sigma=0.7)
+    density = eight_gaussians_energy(weights, radius=2.0, sigma=0.7)
     drawn = np.asarray(jax.vmap(density)(eight_gaussians(KEY, N, weights, radius=2.0, sigma=0.7)))
     exact = np.asarray(jax.vmap(density)(density.sample(jax.random.key(9), (N,))))
     assert scipy.stats.ks_2samp(drawn, exact).pvalue > RARE
@@ -158,7 +158,7 @@ def test_eight_gaussians_draws_follow_their_density():
 
 
 def test_skewed_mixture_is_a_normalised_asymmetric_density():
-    mixture = skewed_mixture()
+    mixture = skewed_mixture_energy()
     side = np.linspace(-8, 8, 401)
     grid = jnp.asarray(np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2))
     density = np.exp(-np.asarray(jax.vmap(mixture)(grid), np.float64)).reshape(401, 401)

@@ -96,8 +96,8 @@ def ask(energy, key):
 
 
 @pytest.fixture(scope="module")
-def told():
-    """The answers of every target, once for all tests."""
+def target_values():
+    """The values of every target, computed once for all tests."""
     return {name: ask(target, jax.random.key(20261115)) for name, target in TARGETS.items()}
 
 
@@ -105,8 +105,8 @@ def told():
 
 
 @targets
-def test_a_target_has_its_abilities_and_shapes(name, told):
-    energy, answer = TARGETS[name], told[name]
+def test_a_target_has_its_abilities_and_shapes(name, target_values):
+    energy, answer = TARGETS[name], target_values[name]
     assert all(isinstance(energy, ability) for ability in (HasLogZ, HasSampler, HasMoments))
     event = energy.space.shape
     for shape in ((), (3,), (2, 3)):
@@ -118,22 +118,22 @@ def test_a_target_has_its_abilities_and_shapes(name, told):
 
 
 @targets
-def test_gradients_in_the_point_and_in_every_parameter_are_finite(name, told):
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(told[name]["parameters"])]
+def test_gradients_in_the_point_and_in_every_parameter_are_finite(name, target_values):
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(target_values[name]["parameters"])]
     assert leaves and all(np.isfinite(leaf).all() and leaf.any() for leaf in leaves)
-    assert np.isfinite(told[name]["scores"]).all()
+    assert np.isfinite(target_values[name]["scores"]).all()
 
 
 # exact
 
 
 @targets
-def test_log_z_and_moments_are_those_of_quadrature(name, truth, told):
+def test_log_z_and_moments_are_those_of_quadrature(name, truth, target_values):
     known = truth[name]
-    np.testing.assert_allclose(told[name]["log_z"], known.log_z, atol=1e-5)
+    np.testing.assert_allclose(target_values[name]["log_z"], known.log_z, atol=1e-5)
     deviation = np.sqrt(np.diag(known.covariance))
     np.testing.assert_allclose(known.shift / deviation, 0, atol=1e-5)
-    error = np.atleast_2d(told[name]["covariance"]) - known.covariance
+    error = np.atleast_2d(target_values[name]["covariance"]) - known.covariance
     np.testing.assert_allclose(error / np.outer(deviation, deviation), 0, atol=2e-5)
 
 
@@ -161,13 +161,13 @@ SCORES = {
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_scores_match_their_closed_forms(name, told):
-    expected = [SCORES[name](np.asarray(x, float)) for x in np.asarray(told[name]["points"][:8])]
-    np.testing.assert_allclose(told[name]["scores"], expected, rtol=1e-4, atol=1e-4)
+def test_scores_match_their_closed_forms(name, target_values):
+    expected = [SCORES[name](np.asarray(x, float)) for x in np.asarray(target_values[name]["points"][:8])]
+    np.testing.assert_allclose(target_values[name]["scores"], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_two_bumps_is_the_density_of_the_slides(told):
-    energy, answer = tw.energies.two_bumps(), told["two_bumps"]
+def test_two_bumps_is_the_density_of_the_slides(target_values):
+    energy, answer = tw.energies.two_bumps(), target_values["two_bumps"]
     x = np.linspace(-6, 10, 33)
     density = 3 * np.exp(-((x + 2) ** 2) / 2) + np.exp(-((x - 4) ** 2) / 8)
     np.testing.assert_allclose(
@@ -207,6 +207,17 @@ def test_every_form_of_a_covariance_means_the_same():
     np.testing.assert_allclose([float(a) for a in found[:2]], [float(a) for a in expected[:2]], rtol=1e-6)
 
 
+def test_left_out_weights_are_equal_and_left_out_covariances_the_identity():
+    means, x = jnp.array([[0.0, 1.0], [2.0, -1.0], [3.0, 0.5]]), jnp.array([0.2, -0.4])
+    expected = answers(tw.energies.GaussianMixture(jnp.full(3, 1 / 3), means, jnp.stack([jnp.eye(2)] * 3)), x)
+    found = answers(tw.energies.GaussianMixture(means=means), x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+    numbers = tw.energies.GaussianMixture(means=jnp.array([-1.0, 1.0]))
+    assert numbers.space == tw.Real(()) and abs(float(numbers.log_z)) < 1e-6
+    single, given = tw.energies.Gaussian(means[0]), tw.energies.Gaussian(means[0], jnp.eye(2))
+    assert float(single(x)) == pytest.approx(float(given(x)), rel=1e-6)
+
+
 def test_a_mixture_with_scaled_weights_is_the_same_density():
     energy, x = TARGETS["GaussianMixture"], jnp.array([0.2, -0.4])
     scaled = eqx.tree_at(lambda e: e.log_weights, energy, energy.log_weights + 3.0)
@@ -237,8 +248,8 @@ def disagreement(name, points, truth):
 
 
 @targets
-def test_samples_have_the_mean_and_distribution_of_quadrature(name, truth, told):
-    points = np.asarray(told[name]["points"])
+def test_samples_have_the_mean_and_distribution_of_quadrature(name, truth, target_values):
+    points = np.asarray(target_values[name]["points"])
     assert disagreement(name, points, truth) < LIMIT
     # points a tenth of a deviation off, or stretched by a tenth about their mean, would have been seen
     deviation = np.sqrt(np.diag(truth[name].covariance)).reshape(TARGETS[name].space.shape)
@@ -280,6 +291,7 @@ def test_wrong_samplers_are_seen(truth):
         (lambda e: e.Gaussian(jnp.zeros(2), jnp.ones(3)), r"got \(2,\) and \(3,\); make the sizes agree"),
         (lambda e: e.Gaussian(jnp.zeros((2, 2)), 1.0), r"expected a mean of shape \(\) or \(d,\)"),
         (lambda e: e.GaussianMixture([1.0, 0.0], jnp.zeros((2, 1)), 1.0), "expected every weight > 0"),
+        (lambda e: e.GaussianMixture([1.0, 2.0]), "expected the means of the components, got none"),
         (lambda e: e.GaussianMixture([1.0], jnp.zeros((2, 1)), 1.0), r"got \(1,\) and \(2, 1\); give one row per"),
         (
             lambda e: e.GaussianMixture([1.0, 1.0], jnp.zeros((2, 1)), jnp.ones(3)),

@@ -28,6 +28,7 @@ ENERGIES = {
     "Ring": E.Ring,
     "ScoreMLP": lambda: E.ScoreMLP(2, 8, key=KEY),
     "clamp": lambda: tw.clamp(E.Banana(), jnp.array([True, False]), jnp.zeros(2)),
+    "confined": lambda: E.confined(E.MLP(2, 8, key=KEY)),
     "joint": lambda: E.joint(tw.as_conditional(lambda x, c: E.Banana()(x) + c, tw.Real(2), tw.Real(()))),
     "marginal": lambda: E.marginal(Summed()),
     "smoothed": lambda: E.smoothed(E.Ring()),

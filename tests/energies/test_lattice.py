@@ -36,7 +36,7 @@ def test_three_forms_of_one_coupling_agree(key):
 
 
 def star_and_chain():
-    """A site tied to all others, where a table of neighbours would be nearly the whole matrix."""
+    """A site connected to all others, for which a table of neighbours would be nearly the whole matrix."""
     edges = [(0, other) for other in range(1, 40)]
     return tw.energies.Graph(edges, jnp.arange(39.0), 40)
 

@@ -45,7 +45,8 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("preset", COUNTS)
-def test_presets_are_the_thesis_models(preset):
+def test_presets_are_the_published_models(preset):
+    # A, B and C: Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models, Table 5.1
     model = abstract(preset)
     assert parameters(model) == COUNTS[preset]
     assert model.space.shape == IMAGES[preset][0]
@@ -148,7 +149,7 @@ def test_several_networks_at_once():
 advance = eqx.filter_jit(refresh)
 
 
-def scaled(model, factor):
+def scale_weights(model, factor):
     """The same network with weights ``factor`` times as large, and its vectors refreshed 20 times."""
     arrays = lambda layers: [layer.weight.array for layer in layers]
     layers = eqx.tree_at(arrays, model.layers, [factor * array for array in arrays(model.layers)])
@@ -170,11 +171,11 @@ def steepest(model):
 def test_a_normalised_dense_network_is_1_lipschitz(activation):
     options = {"width": 32, "depth": 3, "key": jax.random.key(5), "activation": activation}
     # 1 % is what the norms are right to, layer by layer
-    assert steepest(scaled(MLP(10, spectral_norm=True, **options), 5.0)) <= 1.01**4
+    assert steepest(scale_weights(MLP(10, spectral_norm=True, **options), 5.0)) <= 1.01**4
 
 
 def test_without_normalisation_it_is_not():
-    assert steepest(scaled(MLP(10, width=32, depth=3, key=jax.random.key(5)), 5.0)) > 1.5
+    assert steepest(scale_weights(MLP(10, width=32, depth=3, key=jax.random.key(5)), 5.0)) > 1.5
 
 
 def test_the_lipschitz_bound_is_attained():

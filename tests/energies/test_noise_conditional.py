@@ -25,12 +25,12 @@ MODELS = [pytest.param(make, id=name, marks=pytest.mark.slow if "UNet" in name e
 
 # compiled once for each model: op by op a U-Net takes many times longer
 @eqx.filter_jit
-def called(model, x, sigma):
+def call_model(model, x, sigma):
     return model(x, sigma)
 
 
 @eqx.filter_jit
-def scored(model, x, sigma):
+def score_at(model, x, sigma):
     return tw.score(tw.given(model, sigma), x)
 
 
@@ -38,7 +38,7 @@ def level(sigma):
     return jnp.asarray(sigma, float)
 
 
-def stirred(model, key):
+def perturb(model, key):
     """Every weight moved, so that what is zero before training is not."""
     arrays, rest = eqx.partition(model, eqx.is_inexact_array)
     leaves, tree = jax.tree.flatten(arrays)
@@ -50,14 +50,14 @@ def stirred(model, key):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", MODELS)
 def test_contract(make, key):
-    model = stirred(make(key), key)
+    model = perturb(make(key), key)
     x = jax.random.normal(key, model.space.shape)
-    out = called(model, x, level(0.5))
+    out = call_model(model, x, level(0.5))
     assert isinstance(model.space, tw.Real)
     assert out.shape == (x.shape if isinstance(model, tw.core.ScoreNetwork) else ())
     fixed = tw.given(model, 0.5)
     assert fixed.space == model.space
-    assert scored(model, x, level(0.5)).shape == x.shape
+    assert score_at(model, x, level(0.5)).shape == x.shape
     assert isinstance(fixed, tw.core.ScoreNetwork) == isinstance(model, tw.core.ScoreNetwork)
 
 
@@ -66,17 +66,17 @@ def test_before_training_it_is_the_gaussian_of_the_data_with_noise(make, key):
     model = make(key)
     x = jax.random.normal(key, model.space.shape)
     for sigma in (0.01, 1.0, 50.0):
-        np.testing.assert_allclose(scored(model, x, level(sigma)), -x / (1 + sigma**2), rtol=1e-4)
+        np.testing.assert_allclose(score_at(model, x, level(sigma)), -x / (1 + sigma**2), rtol=1e-4)
 
 
 @pytest.mark.parametrize("make", MODELS)
 def test_what_a_network_adds_is_of_one_scale_over_four_decades(make, key):
     """``σ·s`` is of the scale of the noise at every level: that is what the preconditioning is for."""
-    model = stirred(make(key), key)
+    model = perturb(make(key), key)
     gains = []
     for sigma in (0.01, 0.1, 1.0):
         x = jnp.sqrt(1 + sigma**2) * jax.random.normal(key, model.space.shape)
-        added = scored(model, x, level(sigma)) + x / (1 + sigma**2)
+        added = score_at(model, x, level(sigma)) + x / (1 + sigma**2)
         gains.append(float(jnp.sqrt(jnp.mean((sigma * added) ** 2)) * jnp.sqrt(1 + sigma**2)))
     assert max(gains) < 30 * min(gains)
     assert min(gains) > 1e-3
@@ -84,7 +84,7 @@ def test_what_a_network_adds_is_of_one_scale_over_four_decades(make, key):
 
 @pytest.mark.parametrize("make", MODELS)
 def test_gradients_are_finite_and_reach_every_weight(make, key):
-    model = stirred(make(key), key)
+    model = perturb(make(key), key)
     batch = jax.random.normal(key, (4, *model.space.shape))
     objective = tw.objectives.NoiseConditionalScoreMatching(tw.noise.geometric_ladder(50.0, 0.005, 10))
     _, state = objective.init(key, model, batch)
@@ -98,10 +98,10 @@ def test_gradients_are_finite_and_reach_every_weight(make, key):
 
 @pytest.mark.parametrize("make", MODELS)
 def test_two_points_at_two_levels_batch_as_one_by_one(make, key):
-    model = stirred(make(key), key)
+    model = perturb(make(key), key)
     x, sigma = jax.random.normal(key, (3, *model.space.shape)), jnp.array([0.1, 1.0, 10.0])
     together = eqx.filter_jit(lambda model: jax.vmap(model)(x, sigma))(model)
-    alone = jnp.stack([called(model, *pair) for pair in zip(x, sigma, strict=True)])
+    alone = jnp.stack([call_model(model, *pair) for pair in zip(x, sigma, strict=True)])
     np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-5)
 
 
@@ -118,9 +118,9 @@ def test_it_learns_a_gaussian_at_every_level(name, key):
     for sigma in (0.2, 1.0, 4.0):
         variance = deviation**2 + sigma**2
         x = mean + jnp.sqrt(variance) * jax.random.normal(jax.random.key(7), (500, 2))
-        learnt = eqx.filter_vmap(scored, in_axes=(None, 0, None))(run.energy, x, level(sigma))
+        learned = eqx.filter_vmap(score_at, in_axes=(None, 0, None))(run.energy, x, level(sigma))
         # the slope of the score in each coordinate is one over the variance
-        slope = -jnp.mean((x - mean) * learnt, axis=0)
+        slope = -jnp.mean((x - mean) * learned, axis=0)
         np.testing.assert_allclose(slope, jnp.ones(2), atol=0.2)
     kernel = tw.samplers.AnnealedLangevin(sigmas, steps=50, denoise=True)
     init = 8.0 * jax.random.normal(key, (2000, 2))
@@ -136,9 +136,9 @@ def test_an_energy_of_images_learns_their_scale(key):
     objective = tw.objectives.NoiseConditionalScoreMatching(tw.noise.geometric_ladder(1.0, 0.1, 4))
     run = tw.fit(energy, data, objective, optimizer=optax.adam(5e-3), steps=150, batch_size=64, key=key)
     x = jnp.sqrt(0.3**2 + 0.3**2) * jax.random.normal(jax.random.key(1), (32, *IMAGE))
-    learnt = eqx.filter_vmap(scored, in_axes=(None, 0, None))(run.energy, x, level(0.3))
+    learned = eqx.filter_vmap(score_at, in_axes=(None, 0, None))(run.energy, x, level(0.3))
     # one over the variance is 5.6; before training it is 0.9
-    assert float(-jnp.sum(x * learnt) / jnp.sum(x**2)) == pytest.approx(1 / (0.3**2 + 0.3**2), rel=0.25)
+    assert float(-jnp.sum(x * learned) / jnp.sum(x**2)) == pytest.approx(1 / (0.3**2 + 0.3**2), rel=0.25)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_another_level_does_not_compile_again(key):
         (lambda key: tw.energies.ScoreMLP(2, 0, key=key), "expected width to be a whole number >= 1"),
         (lambda key: tw.energies.ScoreMLP(2, key=key)(jnp.ones(3)), r"expected one point of shape \(2,\)"),
         (lambda key: tw.energies.NoiseConditionalUNet((9, 8, 1), key=key), "expected height and width to be multiples"),
-        (lambda key: tw.energies.NoiseConditionalScoreUNet(IMAGE, (), key=key), "expected channels, blocks and patch"),
+        (lambda key: tw.energies.NoiseConditionalScoreUNet(IMAGE, (), key=key), "expected the channels of one"),
     ],
 )
 def test_bad_input_gets_one_sentence(make, sentence, key):

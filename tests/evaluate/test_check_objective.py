@@ -152,7 +152,7 @@ class WrongExpectation(objectives.HutchinsonScoreMatching):
         (WrongSign(), "at the truth the largest"),
         (HalfTheTrace(), "at the truth the largest"),
         (SigmaSquared(), "at the truth the largest"),
-        (Constant(), "nothing would be learnt"),
+        (Constant(), "nothing would be learned"),
         (Upside(), "the loss falls when the model moves"),
         (WrongExpectation(), "its expectation"),
     ],

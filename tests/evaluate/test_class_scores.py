@@ -108,5 +108,5 @@ def test_bad_input_is_refused_in_a_sentence(real, change, samples, words):
 
 
 def test_bad_row_limit_is_refused(real):
-    with pytest.raises(ValueError, match="most_rows: expected at least 1"):
+    with pytest.raises(ValueError, match="expected most_rows to be a whole number >= 1"):
         class_scores(real.x_test, real, most_rows=0)

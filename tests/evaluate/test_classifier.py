@@ -44,7 +44,7 @@ def no_training(monkeypatch):
     def refuse(*_):
         raise AssertionError("trained where the weights were to be read")
 
-    monkeypatch.setattr(classifier, "_trained", refuse)
+    monkeypatch.setattr(classifier, "_train", refuse)
 
 
 @pytest.mark.slow
@@ -93,8 +93,8 @@ def test_training_learns_and_follows_its_key(data, trained, tmp_path):
     )
     np.testing.assert_array_equal(again(data.x_test)[1], trained(data.x_test)[1])
     assert not np.array_equal(other(data.x_test)[1], trained(data.x_test)[1])
-    learnt = digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY | {"steps": 200})
-    assert learnt.accuracy == 1
+    learned = digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY | {"steps": 200})
+    assert learned.accuracy == 1
 
 
 def test_weights_are_read_and_not_trained_again(data, folder, trained, no_training):
@@ -146,7 +146,7 @@ def test_damaged_weights_are_refused_in_a_sentence(damage, data, trained, tmp_pa
     [({"steps": 4}, "got those of another network"), ({"features": 4}, "expected weights of")],
 )
 def test_weights_under_the_name_of_another_network_are_refused(change, words, data, trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(classifier, "_trained", lambda model, *_: model)  # only the name of the file is wanted
+    monkeypatch.setattr(classifier, "_train", lambda model, *_: model)  # only the name of the file is wanted
     other = digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY | change)
     other.path.write_bytes(trained.path.read_bytes())
     with pytest.raises(ValueError, match=f"{words}.*delete it"):
@@ -171,7 +171,7 @@ def test_an_interrupted_training_leaves_no_file(data, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(classifier, "_trained", interrupted)
+    monkeypatch.setattr(classifier, "_train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         digit_network(data, key=jax.random.key(0), cache=tmp_path, **TINY)
     assert list(tmp_path.iterdir()) == []
@@ -179,7 +179,7 @@ def test_an_interrupted_training_leaves_no_file(data, tmp_path, monkeypatch):
 
 def test_shifts_move_every_way_and_repeat_the_edge():
     image = jnp.arange(12.0).reshape(3, 4, 1)
-    moved = [[classifier._shifted(image, jnp.array([i, j]), 1)[..., 0] for j in range(3)] for i in range(3)]
+    moved = [[classifier._shift(image, jnp.array([i, j]), 1)[..., 0] for j in range(3)] for i in range(3)]
     np.testing.assert_array_equal(moved[1][1], image[..., 0])
     np.testing.assert_array_equal(moved[2][1][:2], image[1:, :, 0])
     np.testing.assert_array_equal(moved[2][1][2], image[2, :, 0])
@@ -210,7 +210,7 @@ def test_rows_are_held_out_where_there_are_none(data):
         ({"x_test": np.zeros((21, 8, 8, 1))}, "x_test: expected rows of shape"),
     ],
 )
-def test_sets_that_cannot_be_learnt_are_refused(change, words, data, tmp_path, no_training):
+def test_sets_that_cannot_be_learned_are_refused(change, words, data, tmp_path, no_training):
     with pytest.raises(ValueError, match=words):
         digit_network(data._replace(**change), key=jax.random.key(0), cache=tmp_path, **TINY)
 

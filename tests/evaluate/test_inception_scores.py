@@ -163,7 +163,7 @@ def test_features_without_a_distance_are_refused(features, other, words):
     ("probabilities", "splits", "words"),
     [
         (np.full((5, 2), 0.5), 6, "splits: expected between 1 and the 5 rows of probabilities, got 6"),
-        (np.full((5, 2), 0.5), 0, "splits: expected between 1 and the 5 rows"),
+        (np.full((5, 2), 0.5), 0, "expected splits to be a whole number >= 1"),
         (np.array([[0.5, 0.5], [3.0, -1.0]]), 1, "row 1 with sum 2 and least value -1; take the softmax"),
         (np.array([[0.5, 0.5], [1.5, -0.5]]), 1, "row 1 with sum 1 and least value -0.5"),
         (np.full((5, 2), np.nan), 1, "probabilities: expected finite numbers"),

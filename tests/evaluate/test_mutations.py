@@ -10,7 +10,7 @@ import pytest
 import thalweg as tw
 from thalweg.core import Info
 from thalweg.core.random import log_uniform, split
-from thalweg.samplers.discrete import _at, _log_proposals
+from thalweg.samplers.gibbs_with_gradients import _log_proposals, _state_at
 from thalweg.samplers.hamiltonian import leapfrog
 from thalweg.samplers.metropolis import RandomWalk
 from thalweg.samplers.single_chain import step_chains
@@ -130,12 +130,12 @@ class NoHastings(tw.samplers.GibbsWithGradients):
         key_move, key_accept = jax.random.split(key)
         move = jax.random.categorical(key_move, _log_proposals(energy.space, state))
         flips = 1 - 2 * jax.nn.one_hot(move, state.x.shape[1], dtype=state.x.dtype)
-        return accepted(key_accept, _at(energy, energy.space, state.x * flips), state, 0.0)
+        return accepted(key_accept, _state_at(energy, energy.space, state.x * flips), state, 0.0)
 
     def transition_matrix(self, energy):
         space = energy.space
         states = space.states(0, space.size)
-        here = _at(energy, space, states)
+        here = _state_at(energy, space, states)
         sites, rows = range(states.shape[1]), jnp.arange(len(states))
         matrix = jnp.zeros((len(states), len(states)))
         for site in sites:

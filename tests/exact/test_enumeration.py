@@ -263,7 +263,7 @@ def quadratic(x):
             r"return a scalar .* got shape \(4,\); sum over",
         ),
         (lambda: exact.sample(quadratic, key=0, space=SPACE), "expected a random key, got 0"),
-        (lambda: exact.log_z(tw.energies.Banana), "got the class Banana; make one of it"),
+        (lambda: exact.log_z(tw.energies.Banana), "got the class Banana; create an instance"),
         (lambda: exact.log_z(quadratic, SPACE, bounds=(0, 1)), "expected no bounds and no points on Binary"),
     ],
 )

@@ -33,7 +33,7 @@ def test_listing_loads_neither_jax_nor_matplotlib():
 
 
 @pytest.mark.slow
-def test_figure_and_numbers_are_left(two_bumps):
+def test_figure_and_numbers_are_written(two_bumps):
     folder, numbers = two_bumps
     assert sorted(path.name for path in folder.iterdir()) == ["two-bumps.json", "two-bumps.png"]
     assert json.loads((folder / "two-bumps.json").read_text(encoding="utf-8")) == numbers

@@ -21,7 +21,7 @@ def first_key():
     return jax.random.key(0)
 
 
-# made once, looked at by several tests
+# made once for several tests
 MADE = {
     "noisy-marginals": lambda: noisy_marginals(first_key(), rows=20_000),
     "score-field": lambda: score_field(first_key(), rows=10_000, updates=1500, width=64),
@@ -92,14 +92,23 @@ def test_an_update_lowers_the_data_against_the_chains_and_training_brings_the_di
 
 
 @pytest.mark.slow
-def test_the_animation_is_left_beside_the_figure(made, tmp_path):
+def test_a_landscape_that_does_not_confine_yet_has_a_divergence_too():
+    # after 60 updates from this key exp(-E) has no finite integral over the plane
+    numbers = cd_landscape(jax.random.key(2), rows=1000, updates=60, frames=2)[1]
+    assert [frame["update"] for frame in numbers["frames"]] == [0, 1, 60]
+    kl = [frame["kl"] for frame in numbers["frames"]]
+    assert 0 < kl[-1] < 0.3 * kl[0]
+
+
+@pytest.mark.slow
+def test_the_animation_is_written_next_to_the_figure(made, tmp_path):
     save(tmp_path, "cd-landscape", *made("cd-landscape"))
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["cd-landscape.gif", "cd-landscape.json", "cd-landscape.png"]
 
 
 @pytest.mark.slow
-def test_learnt_scores_are_near_the_exact_ones(made):
+def test_learned_scores_are_near_the_exact_ones(made):
     numbers = made("score-field")[1]
     for place in ("line", "plane"):
         for name in ("denoising", "sliced"):
@@ -115,7 +124,7 @@ def test_the_sliced_loss_has_a_floor_only_with_noise(made):
 
 
 @pytest.mark.slow
-def test_the_learnt_score_is_wrong_where_there_are_no_data(made):
+def test_the_learned_score_is_wrong_where_there_are_no_data(made):
     numbers = made("low-density-score")[1]
     tenths = numbers["deciles"]
     assert sum(row["data_share"] for row in tenths) == pytest.approx(1)
@@ -131,12 +140,12 @@ def test_annealed_weights_are_right_where_plain_ones_are_wrong(made):
     for name in ("two", "eight"):
         assert numbers[name]["annealed"]["largest_error"] < 0.03 + 3 * numbers[name]["annealed"]["standard_error"]
         assert numbers[name]["langevin_exact"]["largest_error"] > 0.08
-    # between eight modes a learnt score may lead anywhere, even to near the right weights
+    # between eight modes a learned score may lead anywhere, even to near the right weights
     assert numbers["two"]["langevin_learnt"]["largest_error"] > 0.08
 
 
 @pytest.mark.slow
-def test_digits_from_noise_are_digits(made):
+def test_samples_from_noise_are_digits(made):
     classes = made("ncsn-digits")[1]["classes"]
     assert classes["classes_covered"] >= 6
     assert classes["mean_top_probability"] > 0.5

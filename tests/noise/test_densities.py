@@ -22,12 +22,12 @@ def log_probs(noise, x):
 
 
 @eqx.filter_jit
-def drawn(noise, key, shape):
+def draw(noise, key, shape):
     return noise.sample(key, shape)
 
 
 def flow(key):
-    """A flow with weights far from where they start, so that it is no Gaussian."""
+    """A flow with weights far from their initial values, so that it is not a Gaussian."""
     made = tw.noise.flow(1, key=key, layers=2, mean=1.0, deviation=2.0)
     trained, rest = partition_trainable(made)
     leaves, structure = jax.tree.flatten(trained)
@@ -47,10 +47,10 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n == "flow" else ()) for n in MADE])
-def test_densities_integrate_to_one_and_their_samples_are_their_own(name, key):
+def test_densities_integrate_to_one_and_their_samples_follow_them(name, key):
     """The mean of log p and the mean of x over samples against quadrature, at 5.5 standard errors."""
     density = MADE[name](key)
-    sample = drawn(density, key, (20_000,))
+    sample = draw(density, key, (20_000,))
     energy = tw.from_density(density, tw.Real(sample.shape[1:]))
     bounds = ([-1.0, 0.5], [2.0, 1.5]) if name == "uniform" else (-60.0, 60.0)
     assert float(tw.exact.log_z(energy, bounds=bounds)) == pytest.approx(0.0, abs=2e-4)
@@ -75,10 +75,10 @@ def test_fewer_rows_than_dimensions_and_pixels_that_never_change_still_make_a_ga
     images = np.random.default_rng(0).normal(size=(20, 6, 6, 1)).astype(np.float32)
     images[:, 0] = -1.0
     for noise in (tw.noise.fit_gaussian(images), tw.noise.fit_marginals(images), tw.noise.fit_kde(images)):
-        sample = drawn(noise, key, (20,))
+        sample = draw(noise, key, (20,))
         assert sample.shape == images.shape
         assert np.isfinite(log_probs(noise, images)).all()
-        # a thousandth of the usual deviation
+        # a thousandth of the typical standard deviation
         assert np.allclose(sample[:, 0], -1.0, atol=0.02)
 
 
@@ -98,7 +98,7 @@ def test_marginals_have_the_shape_of_every_coordinate_and_no_correlation(key):
     each = [tw.noise.fit_marginals(data[:, [column]]) for column in (0, 1)]
     total = sum(log_probs(one, data[:, [column]]) for column, one in enumerate(each))
     assert np.allclose(log_probs(noise, data), total, atol=1e-4)
-    sample = np.asarray(drawn(noise, key, (20_000,)))
+    sample = np.asarray(draw(noise, key, (20_000,)))
     assert abs(np.corrcoef(sample.T)[0, 1]) < 0.04
     # both modes of the second coordinate, with their weights, and the first as skewed as the data
     assert np.mean(sample[:, 1] > 0) == pytest.approx(np.mean(data[:, 1] > 0), abs=0.03)
@@ -134,7 +134,7 @@ def test_a_fitted_flow_comes_near_a_bent_density(key):
 @pytest.mark.slow
 def test_a_flow_takes_points_of_any_shape_and_keeps_its_scale(key):
     made = tw.noise.flow((2, 2, 1), key=key, layers=1, width=4, knots=3, mean=3.0, deviation=0.01)
-    sample = drawn(made, key, (50,))
+    sample = draw(made, key, (50,))
     assert sample.shape == (50, 2, 2, 1)
     assert np.allclose(sample, 3.0, atol=0.2)
     assert np.isfinite(log_probs(made, sample)).all()
@@ -147,7 +147,7 @@ SPACES = {"bits": tw.Binary(3), "spins": tw.Spin(3), "labels": tw.Categorical(2,
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_independent_sites_sum_to_one_and_are_sampled_so(name, key):
+def test_independent_sites_are_normalised_and_sampled_correctly(name, key):
     space = SPACES[name]
     data = space.noise(key, (7,))
     noise = tw.noise.fit_independent(data, space)
@@ -159,12 +159,12 @@ def test_independent_sites_sum_to_one_and_are_sampled_so(name, key):
     shares = (counts + 1 / len(space.levels)) / 8
     right = [np.prod([shares[(space.levels.index(v), *i)] for i, v in np.ndenumerate(s)]) for s in np.asarray(states)]
     assert np.allclose(chances, right, rtol=1e-4)
-    seen = np.bincount(np.asarray(jax.vmap(space.index)(drawn(noise, key, (20_000,)))), minlength=space.size)
+    seen = np.bincount(np.asarray(jax.vmap(space.index)(draw(noise, key, (20_000,)))), minlength=space.size)
     assert stats.chisquare(seen, chances / chances.sum() * 20_000).pvalue > 1e-6
     assert np.isneginf(noise.log_prob(jnp.full(space.shape, 7)))
 
 
-def test_conditional_noise_is_normalised_symmetric_and_sampled_so(key):
+def test_conditional_noise_is_normalised_symmetric_and_sampled_correctly(key):
     space, x = tw.Categorical(2, 3), jnp.array([2, 0])
     noise = tw.noise.Flips(0.3, space.levels)
     states = space.states(0, 9)
@@ -206,7 +206,7 @@ class Unnormalised:
         return jnp.zeros((*shape, 2))
 
 
-def test_noise_is_refused_at_the_door():
+def test_bad_noise_is_refused_when_it_is_given():
     with pytest.raises(ValueError, match="without log_prob; give for example"):
         densities.as_noise(Unnormalised(), (2,))
     with pytest.raises(ValueError, match="without sample"):
@@ -225,7 +225,7 @@ def test_noise_is_refused_at_the_door():
         (lambda key: tw.noise.Uniform(1.0, 1.0), "expected low < high"),
         (lambda key: tw.noise.Uniform(np.nan, 1.0), "expected low to be finite"),
         (lambda key: tw.noise.Uniform(np.zeros(2), np.ones(3)), "expected sides and a shape that agree"),
-        (lambda key: tw.noise.Unconditional(tw.energies.Gaussian), "got the class Gaussian; make one of it"),
+        (lambda key: tw.noise.Unconditional(tw.energies.Gaussian), "got the class Gaussian; create an instance"),
         (lambda key: tw.noise.fit_gaussian(np.ma.array(np.eye(3), mask=np.eye(3))), "without masked entries"),
         (lambda key: tw.noise.fit_gaussian(np.ones((5, 2))), "expected data that differ"),
         (lambda key: tw.noise.fit_gaussian(np.ones((1, 2))), "expected data .* at least 2 rows"),
@@ -234,17 +234,17 @@ def test_noise_is_refused_at_the_door():
         (lambda key: tw.noise.fit_marginals(np.eye(2), bins=1), "expected bins to be a whole number >= 2"),
         (lambda key: tw.noise.fit_mixture(np.eye(3), 4, key=key), "expected between 1 and 3 components"),
         (lambda key: tw.noise.fit_mixture(np.eye(3), 2, key=key, steps=0), "expected steps to be a whole number >= 1"),
-        (lambda key: tw.noise.flow((), key=key, layers=0), "expected a shape of positive sizes, layers"),
+        (lambda key: tw.noise.flow((), key=key, layers=0), "expected layers to be a whole number >= 1"),
         (lambda key: tw.noise.fit_flow(np.eye(10), key=key, batch_size=10), "batch_size between 1 and nine tenths"),
         (lambda key: tw.noise.IndependentBernoulli([0.0, 0.5]), "expected every probability > 0"),
         (lambda key: tw.noise.IndependentBernoulli([1.0, 0.5]), "expected probabilities below 1"),
-        (lambda key: tw.noise.IndependentBernoulli([0.5], (1, 1)), "expected two rising levels"),
+        (lambda key: tw.noise.IndependentBernoulli([0.5], (1, 1)), "expected at least two rising whole numbers"),
         (lambda key: tw.noise.IndependentCategorical([[0.5, 0.5]], (0, 1, 2)), "got 2 for 3 levels"),
         (lambda key: tw.noise.fit_independent(jnp.zeros((3, 2), int), tw.Spin(2)), r"among the levels \[-1, 1\]"),
         (lambda key: tw.noise.fit_independent(jnp.zeros((3, 3), int), tw.Binary(2)), "expected data of shape"),
         (lambda key: tw.noise.Jitter(0.0), "expected sigma > 0"),
         (lambda key: tw.noise.Flips(1.0), "expected a probability below 1"),
-        (lambda key: tw.noise.Flips(0.5, (0,)), "expected at least two rising levels"),
+        (lambda key: tw.noise.Flips(0.5, (0,)), "expected at least two rising whole numbers"),
     ],
 )
 def test_bad_input_gets_one_sentence(make, sentence, key):

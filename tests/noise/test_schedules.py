@@ -46,7 +46,7 @@ def test_no_ratio_is_above_one_and_a_half_in_few_dimensions(d):
     assert np.all(ladder[:-1] / ladder[1:] < 1.5 + 1e-4)
 
 
-def test_the_last_level_is_a_hundredth_of_the_data_or_as_told():
+def test_the_last_level_is_a_hundredth_of_the_data_or_as_given():
     data = np.random.default_rng(0).normal(size=(500, 3)) * np.array([1.0, 2.0, 4.0])
     assert float(ladder_from_data(data)[-1]) == pytest.approx(0.01 * data[:, 2].std(), rel=1e-4)
     assert float(ladder_from_data(data, smallest=0.5)[-1]) == pytest.approx(0.5)
@@ -133,13 +133,13 @@ def test_an_explicit_step_is_kept_and_a_traced_ladder_needs_one():
     ("make", "sentence"),
     [
         (lambda: geometric_ladder(1.0, 2.0, 5), "expected 0 < smallest < largest, got 2.0 and 1.0"),
-        (lambda: geometric_ladder(1.0, 0.0, 5), "expected 0 < smallest < largest"),
-        (lambda: geometric_ladder(2.0, 1.0, 1), "expected at least 2 levels, got 1"),
+        (lambda: geometric_ladder(1.0, 0.0, 5), "expected smallest > 0"),
+        (lambda: geometric_ladder(2.0, 1.0, 1), "expected levels to be a whole number >= 2, got 1"),
         (lambda: ladder_from_data(np.ones((5, 2))), "expected data that differ"),
-        (lambda: ladder_from_data(np.eye(3), smallest=5.0), "expected 0 < smallest < largest"),
+        (lambda: ladder_from_data(np.eye(3), smallest=5.0), "expected smallest below the data's width"),
         (lambda: annealed_step([1.0, 2.0], 10), "expected falling noise levels"),
         (lambda: annealed_step([1.0, 0.0], 10), "expected falling noise levels"),
-        (lambda: annealed_step([2.0, 1.0], 0), "expected steps >= 1"),
+        (lambda: annealed_step([2.0, 1.0], 0), "expected steps to be a whole number >= 1"),
     ],
 )
 def test_bad_input_gets_one_sentence(make, sentence):

@@ -36,7 +36,7 @@ def network():
 
 
 @eqx.filter_jit
-def evaluated(objective, energy, state, batch, key):
+def evaluate(objective, energy, state, batch, key):
     """The loss, the gradient in what is trained, and the step."""
     trained, fixed = partition_trainable(energy)
 
@@ -71,13 +71,13 @@ def test_at_interval_one_the_gradient_is_half_of_maximum_likelihoods(name, key):
     energy, kernel, steps, start, batch = CHAINS[name]
     energy = energy() if energy is network else energy
     likelihood = MaximumLikelihood(kernel, steps, start)
-    _, right, step = evaluated(likelihood, energy, likelihood.init(key, energy, batch)[1], batch, key)
+    _, right, step = evaluate(likelihood, energy, likelihood.init(key, energy, batch)[1], batch, key)
     for reuse in (False, True):
         objective = AdaNCE(1, kernel, steps, start, reuse)
-        value, ours, told = evaluated(objective, energy, objective.init(key, energy, batch)[1], batch, key)
+        value, ours, told = evaluate(objective, energy, objective.init(key, energy, batch)[1], batch, key)
         assert_multiple(ours, 0.5, right)
         assert float(value) == pytest.approx(2 * np.log(2), rel=1e-5)
-        # on the very same samples, telling the same of them
+        # on the same samples, with the same metrics
         for metric, value in step.metrics.items():
             assert np.allclose(told.metrics[metric], value, rtol=1e-4, atol=1e-5)
         assert float(told.metrics["log_ratio_data"]) == pytest.approx(0.0, abs=1e-5)
@@ -88,23 +88,23 @@ def test_at_interval_one_the_gradient_is_half_of_maximum_likelihoods(name, key):
 def test_at_interval_one_the_gradient_is_psis_curvature_times_that(name, key):
     energy, kernel, steps, start, batch = CHAINS["langevin"]
     likelihood = MaximumLikelihood(kernel, steps, start)
-    _, right, _ = evaluated(likelihood, energy, likelihood.init(key, energy, batch)[1], batch, key)
+    _, right, _ = evaluate(likelihood, energy, likelihood.init(key, energy, batch)[1], batch, key)
     objective = AdaBregman(PSIS[name], 1, kernel, steps, start)
-    _, ours, _ = evaluated(objective, energy, objective.init(key, energy, batch)[1], batch, key)
+    _, ours, _ = evaluate(objective, energy, objective.init(key, energy, batch)[1], batch, key)
     assert_multiple(ours, float(PSIS[name].curvature), right)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reuse", [False, True])
 def test_later_updates_contrast_with_the_model_as_it_was_frozen(reuse, key):
-    """Persistent chains tell the negatives: the start's memory after them."""
+    """The negatives are read from persistent chains: the memory of the start after the update."""
     first, second = jax.random.split(key)
     for objective in (
         AdaNCE(4, Langevin(0.1), 2, persistent(), reuse),
         AdaBregman(PSIS["squared"], 4, Langevin(0.1), 2, persistent, reuse),
     ):
-        _, _, step = evaluated(objective, MODEL, objective.init(key, MODEL, BATCH)[1], BATCH, first)
-        value, ours, later = evaluated(objective, MOVED, step.state, BATCH, second)
+        _, _, step = evaluate(objective, MODEL, objective.init(key, MODEL, BATCH)[1], BATCH, first)
+        value, ours, later = evaluate(objective, MOVED, step.state, BATCH, second)
         assert np.array_equal(later.state.memory.state.x, step.state.memory.state.x) == reuse
         negatives = later.state.memory.state.x
 
@@ -126,7 +126,7 @@ def test_the_logistic_ada_bregman_is_ada_nce_at_every_update(key):
     pair = (AdaNCE(3, Langevin(0.1), 2, persistent()), AdaBregman(None, 3, Langevin(0.1), 2, persistent()))
     states = [objective.init(key, MODEL, BATCH)[1] for objective in pair]
     for energy in (MODEL, MOVED):
-        told = [evaluated(o, energy, s, BATCH, key) for o, s in zip(pair, states, strict=True)]
+        told = [evaluate(o, energy, s, BATCH, key) for o, s in zip(pair, states, strict=True)]
         assert float(told[0][0]) == pytest.approx(float(told[1][0]), rel=1e-5)
         assert_multiple(told[0][1], 1.0, told[1][1])
         states = [step.state for _, _, step in told]
@@ -143,7 +143,7 @@ def test_the_model_is_frozen_every_interval_and_whole(key):
     frozen_at = []
     for number in range(7):
         before = jax.vmap(energy)(BATCH)
-        _, gradient, step = evaluated(objective, energy, state, BATCH, jax.random.fold_in(key, number))
+        _, gradient, step = evaluate(objective, energy, state, BATCH, jax.random.fold_in(key, number))
         state = step.state
         past = eqx.combine(state.arrays, eqx.filter(energy, eqx.is_array, inverse=True))
         same = np.allclose(jax.vmap(past)(BATCH), before, rtol=1e-5)
@@ -155,7 +155,7 @@ def test_the_model_is_frozen_every_interval_and_whole(key):
 
 
 class Counted(Langevin):
-    """A kernel whose steps are counted as they are run, not as they are compiled."""
+    """A kernel that counts its steps at run time, not at compile time."""
 
     def step(self, key, energy, state):
         jax.debug.callback(lambda: STEPS.append(1))
@@ -172,7 +172,7 @@ def test_with_reuse_chains_run_once_an_interval(reuse, draws, key):
     jax.effects_barrier()
     STEPS.clear()
     for number in range(6):
-        _, _, step = evaluated(objective, MODEL, state, BATCH, jax.random.fold_in(key, number))
+        _, _, step = evaluate(objective, MODEL, state, BATCH, jax.random.fold_in(key, number))
         if reuse:
             new = not np.array_equal(step.state.negatives.x, state.negatives.x)
             assert new == (number % 3 == 0)
@@ -182,7 +182,7 @@ def test_with_reuse_chains_run_once_an_interval(reuse, draws, key):
 
 
 class Traced(Energy):
-    """A Gaussian that counts how often it is looked at by the compiler."""
+    """A Gaussian that counts how often it is traced."""
 
     mean: jax.Array
     space: tw.Real = eqx.field(static=True, default=tw.Real(2))
@@ -213,7 +213,7 @@ def test_neither_freezing_nor_another_interval_compiles_anything(reuse, key):
 
 
 class Later(Objective):
-    """An objective as it is one update after freezing, when the model may be elsewhere."""
+    """An objective one update after freezing, when the model may have moved."""
 
     inner: Objective
 
@@ -241,7 +241,7 @@ def test_the_truth_is_where_the_gradient_vanishes(objective, key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("interval", "reuse"), [(1, False), (5, False), (5, True)])
-def test_a_gaussian_is_learnt(interval, reuse, key):
+def test_a_gaussian_is_learned(interval, reuse, key):
     data = MODEL.sample(key, (5000,))
     objective = AdaNCE(interval, MALA(0.5), 10, persistent(), reuse)
     optimizer = optax.adam(optax.cosine_decay_schedule(0.02, 1000))
@@ -250,13 +250,13 @@ def test_a_gaussian_is_learnt(interval, reuse, key):
     assert float(tw.exact.kl(MODEL, run.energy)) < 0.01
 
 
-def test_an_overflow_is_left_and_told(key):
+def test_an_overflow_is_kept_and_reported(key):
     objective = AdaBregman(objectives.Squared(), 2, Langevin(0.1), 1, persistent())
-    _, _, step = evaluated(objective, MODEL, objective.init(key, MODEL, BATCH)[1], BATCH, key)
+    _, _, step = evaluate(objective, MODEL, objective.init(key, MODEL, BATCH)[1], BATCH, key)
     assert step.metrics["not_finite"] == 0
     deep = tw.energies.Gaussian(jnp.array([40.0, 0.0]), 1.0 * jnp.eye(2))
     step = step.state._replace(arrays=eqx.filter(deep, eqx.is_array))
-    value, _, told = evaluated(objective, MODEL, step, BATCH, key)
+    value, _, told = evaluate(objective, MODEL, step, BATCH, key)
     assert not np.isfinite(value)
     assert told.metrics["not_finite"] > 0
 

@@ -25,7 +25,7 @@ def flow():
 
 
 @eqx.filter_jit
-def evaluated(objective, energy, params, state, batch, key):
+def evaluate(objective, energy, params, state, batch, key):
     @eqx.filter_value_and_grad(has_aux=True)
     def loss(pair):
         return objective.loss(key, pair[0], pair[1], state, batch)
@@ -33,26 +33,28 @@ def evaluated(objective, energy, params, state, batch, key):
     return loss((energy, params))
 
 
-def trained(noise):
+def trainable_leaves(noise):
     return jax.tree.leaves(tw.core.partition_trainable(noise)[0])
 
 
-def moved(before, after):
-    return max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(trained(before), trained(after), strict=True))
+def largest_change(before, after):
+    return max(
+        float(jnp.max(jnp.abs(a - b))) for a, b in zip(trainable_leaves(before), trainable_leaves(after), strict=True)
+    )
 
 
 def test_with_a_flow_that_stays_it_is_nce_with_that_flow(key):
     objective = FlowNCE(flow(), learning_rate=0.0, nu=0.5)
     params, state = objective.init(key, MODEL, BATCH)
-    (value, step), gradient = evaluated(objective, MODEL, params, state, BATCH, key)
+    (value, step), gradient = evaluate(objective, MODEL, params, state, BATCH, key)
     # the model's noise is drawn with the second half of the key
     nce = NCE(flow(), nu=0.5)
     held = nce.init(key, MODEL, BATCH)[1]
-    (right, _), slope = evaluated(nce, MODEL, params, held, BATCH, jax.random.split(key)[1])
+    (right, _), slope = evaluate(nce, MODEL, params, held, BATCH, jax.random.split(key)[1])
     assert float(value) == pytest.approx(float(right), rel=1e-5)
     for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(slope), strict=True):
         assert np.allclose(one, other, rtol=1e-4, atol=1e-5)
-    assert moved(state.noise, step.state.noise) == 0
+    assert largest_change(state.noise, step.state.noise) == 0
     assert float(step.metrics["log_likelihood_flow"]) == pytest.approx(
         float(jnp.mean(jax.vmap(flow().log_prob)(BATCH)))
     )
@@ -65,7 +67,7 @@ def test_a_warm_flow_goes_up_its_likelihood_and_then_up_the_models_loss(key):
     for name, warm in {"likelihood": 1, "confusion": 0}.items():
         objective = FlowNCE(flow(), learning_rate=1e-3, warm_start=warm, held_out=held_out)
         params, state = objective.init(key, MODEL, BATCH)
-        (_, step), _ = evaluated(objective, MODEL, params, state, BATCH, key)
+        (_, step), _ = evaluate(objective, MODEL, params, state, BATCH, key)
         found[name] = step.state.noise
         assert step.state.updates == 1
         told = step.metrics["log_likelihood_model"]
@@ -79,7 +81,7 @@ def test_a_warm_flow_goes_up_its_likelihood_and_then_up_the_models_loss(key):
         objective.gain(key_noise, noise, MODEL, params.log_z, BATCH, jnp.asarray(5))  # past the warm start
     )
     assert loss(found["confusion"]) > loss(flow())
-    assert 0 < moved(flow(), found["confusion"]) < 2e-3
+    assert 0 < largest_change(flow(), found["confusion"]) < 2e-3
 
 
 def test_the_density_of_a_sampler_is_between_its_two_estimates(key):
@@ -88,7 +90,7 @@ def test_the_density_of_a_sampler_is_between_its_two_estimates(key):
     # the truth: z integrated on a fine grid
     z = jnp.linspace(-8, 8, 801)[:, None]
     weights = jax.nn.log_softmax(-0.5 * z[:, 0] ** 2)
-    own = sampler.drawn(jax.random.key(4), 400)
+    own = sampler.draw_with_latents(jax.random.key(4), 400)
     law = sampler._law(z)
     right = jax.nn.logsumexp(jax.vmap(lambda row: sampler._log_given(row, law))(own.x) + weights, axis=1)
     grid = jnp.linspace(-40, 42, 8201)[:, None]
@@ -99,7 +101,7 @@ def test_the_density_of_a_sampler_is_between_its_two_estimates(key):
     assert float(total) == pytest.approx(1.0, abs=1e-3)
     few = jax.vmap(lambda key: sampler.log_probs(own.x, sampler.latents(key, 4)))(jax.random.split(key, 20))
     many = sampler.log_probs(own.x, sampler.latents(key, 10_000))
-    above = jax.vmap(lambda key: sampler.log_probs_of_own(own, sampler.latents(key, 4)))(jax.random.split(key, 20))
+    above = jax.vmap(lambda key: sampler.own_log_probs(own, sampler.latents(key, 4)))(jax.random.split(key, 20))
     assert float(jnp.mean(few)) < float(jnp.mean(right)) < float(jnp.mean(above))
     # in the tails few values of z count
     assert np.quantile(np.abs(many - right), 0.95) < 0.05
@@ -152,7 +154,7 @@ def exact_samples(energy, key, count):
 
 
 def without_latents(noise):
-    """The sampler with a first layer that does not look at z."""
+    """The sampler with a first layer that ignores z."""
     first = noise.sampler.layers[0].weight
     return eqx.tree_at(lambda n: n.sampler.layers[0].weight, noise, jax.tree.map(jnp.zeros_like, first))
 
@@ -165,7 +167,7 @@ def exact_gain(objective, noise, energy, params, data):
     else:
         points, volume = energy.space.states(0, energy.space.size), 1.0
     log_own = noise.sampler.log_probs(points, z)
-    both = lambda x, log_own: objective._mixed(noise, x, log_own)
+    both = lambda x, log_own: objective._mixture_log_probs(noise, x, log_own)
     g = lambda x, log_own: -jax.vmap(energy)(x) - params.log_z - both(x, log_own)
     ratios = g(points, log_own)
     density = jnp.exp(both(points, log_own))
@@ -215,7 +217,7 @@ def test_bad_input_gets_one_sentence(make, sentence):
 
 
 @pytest.mark.slow
-def test_an_adversary_learns_the_density_and_tells_of_its_sampler(key):
+def test_an_adversary_learns_the_density_and_reports_on_its_sampler(key):
     data = MODEL.sample(key, (5000,))
     start = tw.energies.Gaussian(jnp.zeros(2), 2.0 * jnp.eye(2))
     objective = AdversarialNCE(learning_rate=2e-3)

@@ -9,7 +9,7 @@ import pytest
 import thalweg as tw
 from thalweg import objectives
 from thalweg.core import Energy
-from thalweg.objectives.contrastive import LogZ
+from thalweg.objectives.noise_contrastive import LogZ
 
 # ψ and ψ''(1), as SPEC has them
 PSIS = {
@@ -103,7 +103,7 @@ def test_the_logistic_loss_is_finite_at_ten_thousand_nats(size):
 
 
 @pytest.mark.parametrize("psi", [objectives.Squared(), objectives.KullbackLeibler(), objectives.ItakuraSaito()])
-def test_an_overflow_is_left_and_told(psi):
+def test_an_overflow_is_kept_and_reported(psi):
     value, not_finite, _ = at_extremes(objectives.BregmanRatio(psi, Flat(), fixed=2), 1e4)
     assert not np.isfinite(value)
     assert 0 < float(not_finite) <= 0.5

@@ -19,7 +19,7 @@ STEP = 0.2
 
 
 @eqx.filter_jit
-def evaluated(objective, energy, key, state=None):
+def evaluate(objective, energy, key, state=None):
     def loss(energy):
         return objective.loss(key, energy, None, state, BATCH)
 
@@ -38,11 +38,11 @@ def downhill(energy, x):
 
 @pytest.mark.parametrize("weight", [-1.0, 0.0, 0.7])
 def test_one_step_is_differentiated_as_by_hand(key, weight):
-    """``x_1(θ) = x_0 - (τ/2)∇E_θ(x_0) + noise``; persistent chains tell x_0 and x_1, and so the noise."""
+    """``x_1(θ) = x_0 - (τ/2)∇E_θ(x_0) + noise``; persistent chains give x_0 and x_1, and so the noise."""
     kernel = tw.samplers.Langevin(STEP)
     objective = MaximumLikelihood(kernel, steps=1, start=tw.samplers.persistent(), sampler_gradient=weight)
     start = objective.init(key, MODEL, BATCH)[1]
-    value, step, ours = evaluated(objective, MODEL, key, state=start)
+    value, step, ours = evaluate(objective, MODEL, key, state=start)
     before, after = start.state.x, step.state.state.x
     noise = after - downhill(MODEL, before)
     assert 0.5 * STEP**0.5 < np.std(noise) < 2 * STEP**0.5
@@ -56,10 +56,10 @@ def test_one_step_is_differentiated_as_by_hand(key, weight):
     assert_same(ours, slope)
 
 
-def test_the_gradient_goes_through_as_many_steps_as_asked(key):
+def test_the_gradient_flows_through_the_given_number_of_steps(key):
     kernel = tw.samplers.Langevin(STEP, noise_scale=0.0)
     objective = MaximumLikelihood(kernel, 3, tw.samplers.from_data(), sampler_gradient=1.0, sampler_gradient_steps=2)
-    _, _, ours = evaluated(objective, MODEL, key)
+    _, _, ours = evaluate(objective, MODEL, key)
 
     def by_hand(energy, live):
         x = BATCH
@@ -77,7 +77,7 @@ def test_the_gradient_goes_through_as_many_steps_as_asked(key):
 def test_without_noise_a_weight_of_zero_is_none(key):
     kernel = tw.samplers.GradientDescent(STEP, momentum=0.5)
     pair = [MaximumLikelihood(kernel, 3, tw.samplers.from_data(), sampler_gradient=weight) for weight in (None, 0.0)]
-    (loss, step, slope), (zero, told, other) = (evaluated(objective, MODEL, key) for objective in pair)
+    (loss, step, slope), (zero, told, other) = (evaluate(objective, MODEL, key) for objective in pair)
     assert np.allclose(loss, zero, rtol=1e-6)
     assert_same(slope, other)
     assert_same(step.metrics, told.metrics)
@@ -101,7 +101,7 @@ def test_kernels_that_carry_no_gradient_are_refused_by_name(key):
 
 
 class Still(Kernel):
-    """A kernel that stays where it is."""
+    """A kernel that does not move."""
 
     def init(self, key, energy, x):
         return Position(x)
@@ -114,7 +114,7 @@ LADDER = tw.samplers.ParallelTempering(tw.samplers.RandomWalk(0.5), [1.0, 2.0, 5
 
 
 @pytest.mark.slow
-def test_all_rungs_go_on_from_update_to_update(key):
+def test_all_rungs_continue_from_update_to_update(key):
     objective = MaximumLikelihood(LADDER, steps=2, start=tw.samplers.ReplayBuffer(50, 0.0))
     _, memory = objective.init(key, WELL, BATCH)
     assert memory.state.points.shape == (50, 3, 2)
@@ -158,7 +158,7 @@ def test_tempered_chains_serve_discrete_energies_and_start_from_noise(key):
     assert set(np.unique(ended.x).tolist()) <= {-1, 1}
 
 
-def test_velocities_go_on_from_update_to_update(key):
+def test_velocities_continue_from_update_to_update(key):
     """Underdamped chains of one step each are one chain: its law is N(0, 1), which reset velocities would narrow."""
     kernel, start = tw.samplers.UnderdampedLangevin(0.3), tw.samplers.persistent()
     energy, x = tw.energies.Gaussian(jnp.zeros(1), jnp.ones(1)), jnp.zeros((2000, 1))
@@ -174,7 +174,7 @@ def test_velocities_go_on_from_update_to_update(key):
     assert float(jnp.var(memory.state.velocity)) == pytest.approx(1.0, abs=0.14)
 
 
-def test_a_pairing_that_cannot_be_is_refused_at_init(key):
+def test_an_impossible_pairing_is_refused_at_init(key):
     spins = tw.energies.Ising(tw.energies.Graph([(0, 1)], 0.5))
     rows = jnp.ones((3, 2), int)
     for start in (tw.samplers.from_data(), tw.samplers.from_noise(), tw.samplers.persistent()):

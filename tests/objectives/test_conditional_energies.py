@@ -84,7 +84,7 @@ def test_every_objective_has_a_row_and_says_what_it_does():
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in REAL])
-def test_the_mean_of_a_conditional_gaussian_is_learnt(name, key, descend):
+def test_the_mean_of_a_conditional_gaussian_is_learned(name, key, descend):
     objective, near = REAL[name]
     energy = descend(objective, Linear(jnp.zeros((2, 3))), (POINTS, CONDITIONS), key, steps=150)
     assert isinstance(energy, Linear)
@@ -109,7 +109,7 @@ def test_fit_learns_it_from_pairs(name, key):
 
 
 @pytest.mark.parametrize("name", [*FINITE, *(pytest.param(name, marks=pytest.mark.slow) for name in NOISY)])
-def test_a_label_is_learnt_as_by_logistic_regression(name, key, descend):
+def test_a_label_is_learned_as_by_logistic_regression(name, key, descend):
     """The probabilities of the labels are those of the cross-entropy's minimum, found here by plain descent."""
     data = (LABELS[:, None], CONDITIONS[:, :2])
     objective = FINITE[name] if name in FINITE else getattr(objectives, name)()

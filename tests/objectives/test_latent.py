@@ -99,7 +99,7 @@ def mean_factors(key, energy, x):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("posterior", "right"), [(draw_factors, True), (mean_factors, False)])
-def test_the_check_passes_draws_of_the_posterior_and_fails_its_mean(posterior, right, key):
+def test_draws_of_the_posterior_pass_the_check_and_its_mean_fails(posterior, right, key):
     kernel, start = tw.samplers.MALA(0.3), tw.samplers.from_data()
     objective = LatentLikelihood(tw.Real(2), kernel, 2, start, posterior=posterior)
     verdict = tw.check_objective(objective, key=key, energy=FACTORS, exact=sample_factors, batch_size=500, batches=200)
@@ -129,7 +129,7 @@ def test_with_chains_the_gradient_of_bits_is_that_of_the_enumerated_marginal(key
     states = MIXED.space.states(0, 8)
     law = jnp.log(tw.exact.probabilities(Marginal(MIXED)))
     start = exactly(lambda key, shape: states[jax.random.categorical(key, law, shape=shape)])
-    # twenty single flips of two bits forget the noise they began at
+    # twenty single flips of two bits forget the noise they started from
     objective = LatentLikelihood(tw.Binary(2), steps=2, start=start, latent_steps=20)
     assert objective.init(key, MIXED, batch) == (None, None)
     gradient = eqx.filter_jit(eqx.filter_grad(lambda e, objective: objective.loss(key, e, None, None, batch)[0]))
@@ -229,8 +229,8 @@ def test_a_posterior_sees_the_users_own_type(key):
     assert set(seen) == {(Loading, "mine")}
 
 
-def test_chains_of_x_and_z_go_on(key):
-    """With kernels that count their beginnings: an update of a persistent start begins none."""
+def test_chains_of_x_and_z_continue(key):
+    """With kernels that count calls of `init`: an update with a persistent start makes none."""
     begun = []
 
     class Counted(tw.samplers.MALA):
@@ -247,7 +247,7 @@ def test_chains_of_x_and_z_go_on(key):
     assert len(begun) == 1  # the z of the data
 
 
-def test_what_is_no_latent_energy_is_refused(key):
+def test_a_model_that_is_not_a_latent_energy_is_refused(key):
     with pytest.raises(ValueError, match="expected a LatentEnergy, or the space of z, got"):
         LatentLikelihood().init(key, lambda x, z: jnp.sum(x) + jnp.sum(z), WIDE)
     with pytest.raises(ValueError, match="expected one space of z"):

@@ -86,7 +86,7 @@ def test_the_penalty_is_the_mean_square_of_both_energies(key):
     assert jnp.allclose(more - loss, 0.1 * squares, rtol=1e-5)
 
 
-def test_metrics_tell_the_gap_and_the_chain(key):
+def test_metrics_contain_the_gap_and_the_chain(key):
     batch = TRUTH.sample(key, (20,))
     objective = tw.objectives.MaximumLikelihood(tw.samplers.MALA(0.1), steps=4)
     params, state = objective.init(key, TRUTH, batch)

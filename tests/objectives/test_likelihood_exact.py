@@ -14,7 +14,7 @@ CORRELATED = tw.energies.Gaussian(
 ISING = tw.energies.Ising(tw.energies.Graph([(0, 1), (1, 2), (2, 3), (0, 3)], [0.5, -1.0, 0.3, 0.8]), [0.2, 0, 0, -0.4])
 
 
-def evaluated(objective, energy, batch):
+def evaluate(objective, energy, batch):
     """The loss, its metrics and its gradient, compiled whole."""
     _, state = objective.init(jax.random.key(0), energy, batch)
     (loss, step), gradient = _evaluated(objective, energy, state, batch)
@@ -47,7 +47,7 @@ class Halfnormal(Energy):
 @pytest.mark.slow
 def test_on_a_finite_space_everything_is_summed():
     batch = ISING.space.states(3, 6)
-    loss, metrics, gradient = evaluated(ExactLikelihood(), ISING, batch)
+    loss, metrics, gradient = evaluate(ExactLikelihood(), ISING, batch)
     assert np.allclose(metrics["log_z"], tw.exact.log_z(ISING), atol=1e-5)
     log_p = jnp.log(tw.exact.probabilities(ISING))[3:9]
     assert np.allclose(loss, -np.mean(log_p), atol=1e-5)
@@ -65,8 +65,8 @@ def test_the_grid_has_the_log_z_and_the_gradient_of_the_closed_form(energy):
     batch = energy.sample(jax.random.key(1), (300,))
     # wide enough for the tails; one cell of 8 nodes a dimension per standard deviation or so
     objective = ExactLikelihood(points={1: 512, 3: 64**3}[batch.shape[1]], margin=1.0)
-    loss, metrics, gradient = evaluated(objective, energy, batch)
-    closed, told, right = evaluated(ExactLikelihood(), energy, batch)
+    loss, metrics, gradient = evaluate(objective, energy, batch)
+    closed, told, right = evaluate(ExactLikelihood(), energy, batch)
     assert set(told) == {"log_z", "log_likelihood"}
     assert np.allclose(metrics["log_z"], energy.log_z, atol=1e-4)
     assert np.allclose(loss, closed, atol=1e-4)
@@ -77,7 +77,7 @@ def test_the_grid_has_the_log_z_and_the_gradient_of_the_closed_form(energy):
 
 def test_the_grid_agrees_with_exact_log_z_where_there_is_no_closed_form():
     energy = tw.as_energy(lambda x: jnp.sum(x**4) - jnp.prod(x) + jnp.sum(jnp.sin(3 * x)), tw.Real(2))
-    _, metrics, _ = evaluated(ExactLikelihood(bounds=(-4.0, 4.0)), energy, jnp.zeros((3, 2)))
+    _, metrics, _ = evaluate(ExactLikelihood(bounds=(-4.0, 4.0)), energy, jnp.zeros((3, 2)))
     assert np.allclose(metrics["log_z"], tw.exact.log_z(energy), atol=1e-4)
 
 
@@ -88,23 +88,23 @@ def test_the_grid_keeps_to_the_space():
     assert box.low[0] == 0
     assert np.allclose(box.high, 3 * np.max(batch) - 2 * np.min(batch), rtol=1e-5)
     assert box.open.tolist() == [[False], [True]]
-    _, metrics, _ = evaluated(ExactLikelihood(margin=2.0), below, batch)
+    _, metrics, _ = evaluate(ExactLikelihood(margin=2.0), below, batch)
     assert np.allclose(metrics["log_z"], 0.5 * np.log(jnp.pi / 2), atol=1e-4)
     flat = tw.as_energy(lambda x: 0.0 * jnp.sum(x), tw.Interval(-1.0, 2.0, shape=2))
-    _, metrics, _ = evaluated(ExactLikelihood(), flat, jnp.zeros((3, 2)))
+    _, metrics, _ = evaluate(ExactLikelihood(), flat, jnp.zeros((3, 2)))
     assert np.allclose(metrics["log_z"], np.log(9.0), atol=1e-5)
     assert metrics["edge_share"] == 0  # the space ends there: nothing leaks
 
 
-def test_mass_at_the_edge_and_data_beyond_it_are_told():
+def test_mass_at_the_edge_and_data_beyond_it_are_reported():
     flat = tw.as_energy(lambda x: 0.0 * jnp.sum(x), tw.Real(2))
     batch = jnp.array([[0.0, 0.0], [0.9, 0.9], [3.0, 0.0], [0.0, -3.0]])
-    _, metrics, _ = evaluated(ExactLikelihood(points=80**2, bounds=(-1.0, 1.0)), flat, batch)
+    _, metrics, _ = evaluate(ExactLikelihood(points=80**2, bounds=(-1.0, 1.0)), flat, batch)
     # ten cells a side, of which the outer ring has 36 in a hundred
     assert np.allclose(metrics["edge_share"], 0.36, atol=1e-5)
     assert metrics["data_outside"] == 0.5
     half = tw.as_energy(lambda x: 0.0 * jnp.sum(x), tw.Positive(1))
-    _, metrics, _ = evaluated(ExactLikelihood(points=80, bounds=(0.0, 1.0)), half, jnp.ones((1, 1)))
+    _, metrics, _ = evaluate(ExactLikelihood(points=80, bounds=(0.0, 1.0)), half, jnp.ones((1, 1)))
     assert np.allclose(metrics["edge_share"], 0.1, atol=1e-5)
 
 

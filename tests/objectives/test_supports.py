@@ -60,7 +60,7 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_the_rate_of_an_exponential_is_learnt(name, key, descend):
+def test_the_rate_of_an_exponential_is_learned(name, key, descend):
     energy = descend(EXACT[name], Rate(jnp.array(2.0)), WAITS, key)
     # noise of σ = 0.1 in z moves it by 1 %, and every method has its own error of estimation of 1 or 2 %
     right = 1.0 if name.startswith("explicit") else 1 / float(WAITS.mean())
@@ -70,7 +70,7 @@ def test_the_rate_of_an_exponential_is_learnt(name, key, descend):
 @pytest.mark.parametrize(
     "name", ["underdamped", *(pytest.param(n, marks=pytest.mark.slow) for n in CHAINS if n != "underdamped")]
 )
-def test_the_rate_of_an_exponential_is_learnt_with_chains(name, key, descend):
+def test_the_rate_of_an_exponential_is_learned_with_chains(name, key, descend):
     data = WAITS[:2000]
     energy = descend(CHAINS[name], Rate(jnp.array(2.0)), data, key, steps=150, rate=0.05)
     # the chains of one update leave an error of about 1/√2000, averaged by the falling step size
@@ -80,7 +80,7 @@ def test_the_rate_of_an_exponential_is_learnt_with_chains(name, key, descend):
 @pytest.mark.parametrize(
     "name", ["sliced", "nce", *(pytest.param(n, marks=pytest.mark.slow) for n in ("denoising", "rank", "likelihood"))]
 )
-def test_points_that_are_trees_are_learnt(name, key, descend):
+def test_points_that_are_trees_are_learned(name, key, descend):
     objective = (EXACT | CHAINS)[name]
     energy = descend(objective, Pair(jnp.array(2.0), jnp.zeros(2)), PAIRS, key, steps=150)
     assert float(energy.rate) == pytest.approx(1.0, abs=0.12)
@@ -88,7 +88,7 @@ def test_points_that_are_trees_are_learnt(name, key, descend):
 
 
 @pytest.mark.slow
-def test_a_mixed_joint_is_learnt_by_chains_and_refused_by_scores(key, descend):
+def test_a_mixed_joint_is_learned_by_chains_and_refused_by_scores(key, descend):
     """A real part and a bit that it follows: ``x ~ N(gap·y, 1)``, ``y ~ Bernoulli(σ(log_odds))``."""
 
     class Joint(Energy):

@@ -178,6 +178,8 @@ def test_a_line_that_is_being_written_is_left_out(run):
         ("metrics.jsonl", b'{"st\n{"step": 1, "loss": 2.0}\n', "on line 1; remove that line"),
         ("metrics.jsonl", b'{"loss": 2.0}\n', "expected a JSON object with a step"),
         ("metrics.jsonl", b"[1]\n", "expected a JSON object with a step"),
+        ("metrics.jsonl", b'{"step": 1, "loss": "low"}\n', "got no number under 'loss' on line 1"),
+        ("metrics.jsonl", b'{"step": [1], "loss": 2.0}\n', "got no update's number on line 1"),
         ("results.json", b"{", "results.json: expected JSON"),
         ("results.json", b"[1]", "expected an object of numbers"),
         ("samples/samples.npz", b"PK\x03\x04 cut short", "samples.npz: expected arrays"),
@@ -189,6 +191,17 @@ def test_damaged_files_are_refused_in_a_sentence(run, name, content, complaint):
     with pytest.raises(ValueError, match=complaint):
         write_report(run)
     assert not (run / "report.html").exists()
+
+
+def test_what_the_doctor_found_is_said_first(run):
+    results = json.loads((run / "results.json").read_text())
+    finding = {"name": "energy_gap", "since": 7, "words": "expected a gap < 3", "stops": False}
+    (run / "results.json").write_text(json.dumps({**results, "findings": [finding]}))
+    page = write_report(run).read_text()
+    said = page.index("This training finished, but something is wrong.")
+    assert said < page.index("expected a gap &lt; 3") < page.index('class="lead"') and page.count("a gap &lt; 3") == 1
+    (run / "results.json").write_text(json.dumps({**results, "findings": []}))
+    assert 'class="findings"' not in write_report(run).read_text()
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

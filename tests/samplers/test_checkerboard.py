@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.samplers.checkerboard import Checkerboard, Packed, random_words
+from thalweg.samplers.checkerboard import Checkerboard, PackedSpins, random_words
 
 FALSE_ALARM = 4.9  # standard errors: one in a million
 
@@ -53,7 +53,7 @@ def test_packing_is_undone(key, shape):
     assert state.x.dtype == x.dtype
     np.testing.assert_array_equal(state.x, x)
     # a further axis in front, as under tempering
-    stacked = Packed(jnp.stack([state.even, state.even]), jnp.stack([state.odd, state.odd]), state.layout)
+    stacked = PackedSpins(jnp.stack([state.even, state.even]), jnp.stack([state.odd, state.odd]), state.layout)
     np.testing.assert_array_equal(stacked.x, jnp.stack([x, x]))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.exact.onsager import kaufman_energy, onsager_energy
+from thalweg.exact.onsager import kaufman_energy, magnetisation, onsager_energy
 from thalweg.samplers.checkerboard import Checkerboard
 
 
@@ -49,6 +49,17 @@ def test_energy_on_a_small_torus_is_kaufmans(key):
     x = independent_starts(key, 64, (32, 32))
     energies = chain_energies(key, (32, 32), 2.269, x, burn_in=4000, draws=200, thin=20)
     assert agrees_with(energies, kaufman_energy((32, 32), 2.269)) < 0.003
+
+
+@pytest.mark.parametrize("temperature", [1.8, 2.1])
+def test_magnetisation_of_a_small_torus_is_yangs(key, temperature):
+    # at these temperatures correlations reach over a few sites, so 64 × 64 is as good as infinite
+    energy, kernel = tw.energies.Ising(tw.energies.Grid((64, 64), 1 / temperature)), Checkerboard()
+    key_start, key_run = jax.random.split(key)
+    state = kernel.init(key_start, energy, jnp.ones((32, 64 * 64), jnp.int32))
+    chains = tw.sample(energy, kernel, state, key=key_run, draws=20, burn_in=300, thin=20)
+    means = np.abs(np.asarray(chains.draws, np.float64).mean(axis=-1))
+    assert agrees_with(means, magnetisation(temperature)) < 1e-3
 
 
 @pytest.mark.slow

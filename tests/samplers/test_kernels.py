@@ -43,7 +43,7 @@ def test_langevin_bias_has_slope_one():
     assert abs(slope - 1) < 0.1
 
 
-def test_thesis_setting_is_a_gradient_coefficient_of_one_with_noise_of_its_own(key):
+def test_a_step_size_of_two_is_a_gradient_coefficient_of_one_with_noise_of_its_own(key):
     kernel = tw.samplers.Langevin(step_size=2, noise_scale=0.005)
     energy = lambda x: 3.0 * jnp.sum(x)
     new, info = kernel.step(key, energy, kernel.init(key, energy, jnp.zeros((5000, 2))))

@@ -45,7 +45,7 @@ def test_what_depends_on_the_energy_is_computed_anew_when_it_has_changed(key):
     assert jnp.allclose(state.gradient, 3 * state.x)
 
 
-def filled(key, start, batch, kernel=LANGEVIN):
+def fill(key, start, batch, kernel=LANGEVIN):
     """A buffer every slot of which holds a chain at zero."""
     memory = start.init(key, kernel, quadratic, batch)
     return memory._replace(used=jnp.ones_like(memory.used))
@@ -53,7 +53,7 @@ def filled(key, start, batch, kernel=LANGEVIN):
 
 def test_the_buffer_writes_every_chain_back_to_its_own_slot(key):
     start = tw.samplers.ReplayBuffer(10, rejuvenation=0.0)
-    memory = filled(key, start, BATCH)
+    memory = fill(key, start, BATCH)
     memory = memory._replace(state=type(memory.state)(jnp.arange(20.0).reshape(10, 2)))
     begun = start.begin(key, LANGEVIN, quadratic, memory, BATCH)
     slots = begun.ticket
@@ -78,7 +78,7 @@ def test_rejuvenation_restarts_its_share_of_the_chains(key):
     noise = tw.samplers.uniform_noise(5.0, 6.0)
     start = tw.samplers.ReplayBuffer(4000, rejuvenation=0.25, noise=noise)
     batch = jnp.zeros((4000, 2))
-    memory = filled(key, start, batch)
+    memory = fill(key, start, batch)
     fresh = jnp.all(start.begin(key, LANGEVIN, quadratic, memory, batch).state.x >= 5, axis=1)
     share, error = float(jnp.mean(fresh)), (0.25 * 0.75 / 4000) ** 0.5
     assert abs(share - 0.25) < 5 * error
@@ -87,7 +87,7 @@ def test_rejuvenation_restarts_its_share_of_the_chains(key):
 @pytest.mark.parametrize("rejuvenation, all_fresh", [(0.0, False), (1.0, True)])
 def test_rejuvenation_at_its_ends(key, rejuvenation, all_fresh):
     start = tw.samplers.ReplayBuffer(50, rejuvenation, tw.samplers.uniform_noise(5.0, 6.0))
-    memory = filled(key, start, BATCH)
+    memory = fill(key, start, BATCH)
     fresh = jnp.all(start.begin(key, LANGEVIN, quadratic, memory, BATCH).state.x >= 5, axis=1)
     assert jnp.all(fresh == all_fresh)
 

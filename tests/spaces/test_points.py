@@ -149,7 +149,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("space", "x", "message"), REFUSED)
-def test_what_is_no_point_is_refused_in_one_sentence(space, x, message):
+def test_input_that_is_not_a_point_is_refused_in_one_sentence(space, x, message):
     with pytest.raises(ValueError, match=message) as error:
         as_points(space, x)
     assert len(str(error.value)) < 400 and not str(error.value).endswith(".")

@@ -36,7 +36,7 @@ OUTSIDE = {
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def noise_draws():
     """Noise of every space, whether it lies inside, and whether what lies outside does, in one compiled program."""
 
     @jax.jit
@@ -49,8 +49,8 @@ def drawn():
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_noise_has_the_shape_and_type_of_the_space_and_lies_in_it(drawn, name):
-    points, inside, space = drawn[0][name], drawn[1][name], SPACES[name]
+def test_noise_has_the_shape_and_type_of_the_space_and_lies_in_it(noise_draws, name):
+    points, inside, space = noise_draws[0][name], noise_draws[1][name], SPACES[name]
     assert points.shape == (7, 5, *space.shape)
     assert points.dtype == space.dtype
     assert np.all(inside)
@@ -58,8 +58,8 @@ def test_noise_has_the_shape_and_type_of_the_space_and_lies_in_it(drawn, name):
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_what_lies_outside_is_not_contained(drawn, name):
-    assert not drawn[2][name]
+def test_what_lies_outside_is_not_contained(noise_draws, name):
+    assert not noise_draws[2][name]
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -119,7 +119,7 @@ def test_states_near_the_limit_of_enumeration_are_numbered_rightly():
 
 def test_noise_never_lands_on_an_open_end():
     space = tw.Interval(100.0, 100.00006)
-    # in single precision few numbers lie between the ends, and the ends themselves would be drawn
+    # in single precision few numbers lie between the ends, and the ends themselves would be noise_draws
     points = jax.jit(lambda key: space.noise(key, (1000,)))(jax.random.key(0))
     assert np.all((np.asarray(points) > np.float32(100.0)) & (np.asarray(points) < np.float32(100.00006)))
 

@@ -1,1 +1,1 @@
-"""The command line: configurations, run folders, commands. Nothing here is imported by the library."""
+"""The command line. Nothing here is imported by the library."""

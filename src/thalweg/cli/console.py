@@ -1,66 +1,15 @@
-"""What a command says and shows beside its results: refusals, progress. All of it goes to stderr."""
+"""What a command prints on stdout."""
 
-import contextlib
-import difflib
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Sequence
 
 
-def say(sentence: str) -> None:
-    """One plain line on stderr, however many the sentence came in."""
-    print(" ".join(sentence.split()), file=sys.stderr)
-
-
-@contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """A moving sign while something of unknown length goes on."""
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table under its heads."""
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-    with Console(stderr=True).status(what):
-        yield
-
-
-@contextlib.contextmanager
-def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar; yields the function that moves it on."""
-    from thalweg.core.progress import progress_bar
-
-    with progress_bar(what, total) as advance:
-        yield advance
-
-
-def did_you_mean(word: str, names: Iterable[Any]) -> str:
-    """The nearest name, as the last part of a sentence; there is always a nearest one.
-
-    >>> did_you_mean("langevn", ["HMC", "Langevin"])
-    "did you mean 'Langevin'?"
-    """
-    spelt = {str(name).lower(): str(name) for name in names}
-    near = difflib.get_close_matches(word.lower(), spelt, n=1, cutoff=0)
-    return f"did you mean '{spelt[near[0]]}'?" if near else "remove it"
-
-
-def shown(value: Any) -> str:
-    """A value as it would stand in TOML, near enough for a message.
-
-    >>> shown(True), shown("adam"), shown(0.5)
-    ('true', '"adam"', '0.5')
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def unknown(where: str, key: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> ValueError:
-    """The refusal of a key that does not exist, with the nearest one that does.
-
-    ``elsewhere`` are dotted keys of other tables, preferred where one of them ends like this.
-    """
-    names = list(known)
-    dotted, place = (f"{where}.{key}", f"a key of [{where}]") if where else (key, "a key or a table")
-    moved = [each for each in elsewhere if each.rpartition(".")[2] == key]
-    return ValueError(
-        f"{dotted}: expected {place}, that is one of {', '.join(names) or 'none'}, got an unknown one; "
-        f"{did_you_mean(key, moved or names)}"
-    )
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)

@@ -1,7 +1,7 @@
 """The command ``thalweg``. Everything heavy is imported inside the commands, so that help answers at once."""
 
 import sys
-from collections.abc import Sequence
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,11 +9,12 @@ import typer
 from typer.exceptions import TyperException
 
 from thalweg import __version__
-from thalweg.cli.console import did_you_mean, say, working
+from thalweg.cli.console import print_table
+from thalweg.runs.hints import did_you_mean
+from thalweg.runs.progress import say, working
 
 app = typer.Typer(
     name="thalweg",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -56,7 +57,8 @@ def thalweg(
 @app.command(short_help="Train a model, sample from it, write a report.")
 def train(
     config: Annotated[
-        str | None, typer.Argument(metavar="PRESET|FILE", help="A preset, or a configuration in a TOML file.")
+        str | None,
+        typer.Argument(metavar="PRESET|FILE|FOLDER", help="A preset, a TOML or CSV file, a folder of pictures."),
     ] = None,
     assignments: Assignments = None,
     run_dir: Annotated[
@@ -72,47 +74,60 @@ def train(
 ) -> None:
     """Train a model, then sample from it, evaluate the samples and write a report.
 
-    Without an argument, the presets are listed. Everything goes to a run folder: the complete configuration, the
-    metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good order; --resume goes on, and ends up
-    exactly where the uninterrupted run would have.
+    Without an argument, the presets are listed. Of a table or a folder of pictures, what is found and what is chosen is
+    said before training, and --set changes it; samples come as a table and as a picture. Everything goes to a run
+    folder: the complete configuration, the metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good
+    order; --resume goes on, and ends up exactly where the uninterrupted run would have.
+
+    A training that runs away is named in words, on screen and first in the report. Exit codes: 0, all is well; 3, it
+    finished with such a finding; 1, it ran away and was stopped, with the last good weights kept; 2, refused input.
 
     \b
     Examples:
       thalweg train two-moons
+      thalweg train customers.csv --set data.drop='["name"]'
+      thalweg train pictures/
       thalweg train digits --set train.steps=500 --set optimizer.learning_rate=3e-4
       thalweg train digits --dry-run > mine.toml
       thalweg train mine.toml
       thalweg train --resume runs/digits-1
     """
-    from thalweg.cli import toml
+    from thalweg.cli import configurations
 
     if config is None and resume is None:
         if assignments or run_dir is not None or fresh or dry_run:
             raise ValueError("expected a preset or a TOML file to train, got none; `thalweg train` lists the presets")
-        rows = [(name, toml.about(text)) for name, text in toml.presets().items()]
-        _table(("preset", "what it trains"), rows)
+        rows = [(name, configurations.about(text)) for name, text in configurations.presets().items()]
+        print_table(("preset", "what it trains"), rows)
         return
     if resume is not None and (config is not None or run_dir is not None or fresh):
         raise ValueError("--resume: expected nothing but a run to go on with, got more; its folder says the rest")
     if fresh and run_dir is None:
         raise ValueError("--fresh: expected --run-dir with the run to replace, got none; without it every run is new")
-    given = {} if config is None else toml.find(config)
     with working("starting"):
-        from thalweg.cli import runs
-        from thalweg.cli.build import rules
-        from thalweg.cli.config import complete, takes
-    if resume is not None:
-        given = runs.configuration(resume)
-    settings = complete(toml.changed(given, assignments or [], takes))
-    rules(settings)
-    if dry_run:
-        typer.echo(toml.write(settings), nl=False)
+        from thalweg.runs import configuration, own_data, training
+        from thalweg.runs.build import rules
+    changes = assignments or []
+    if resume is not None and not dry_run:
+        _finish(training.resume(resume, changes, progress=True))
         return
     if resume is not None:
-        folder = runs.resume(settings, resume)
+        settings = configuration.change(
+            configuration.read_configuration(resume), changes, training.updates_done(resume)
+        )
     else:
-        folder = runs.train(settings, Path(str(config)).stem, run_dir, fresh)
-    _told(folder)
+        own = configurations.own_data(str(config))
+        choice = None if own is None else own_data.choose_settings(own, changes)
+        given = configurations.find(str(config)) if choice is None else choice.config
+        settings = configuration.parse_configuration(given, str(config), changes)
+        for line in () if choice is None else (*choice.sentences, own_data.describe_settings(settings.start)):
+            typer.echo(line, err=True)
+    for stage in settings.stages():
+        rules(stage.config)
+    if dry_run:
+        typer.echo(settings.text(), nl=False)
+        return
+    _finish(training.train(settings, Path(str(config)).stem, run_dir, fresh=fresh, progress=True))
 
 
 @app.command(short_help="Draw new samples from a trained model.")
@@ -128,13 +143,8 @@ def sample(
     """
 
     with working("starting"):
-        from thalweg.cli import runs
-        from thalweg.cli.config import complete
-    settings = runs.configuration(run)
-    asked = {"chains": chains, "steps": steps}
-    settings["sample"] |= {name: value for name, value in asked.items() if value is not None}
-    settings["seed"] = settings["seed"] if seed is None else seed
-    typer.echo(f"samples: {runs.sample(complete(settings), run)}")
+        from thalweg.runs import sampling
+    typer.echo(f"samples: {sampling.sample(run, chains=chains, steps=steps, seed=seed, progress=True)}")
 
 
 @app.command(short_help="Build the report of a run again.")
@@ -142,8 +152,10 @@ def report(run: RunFolder) -> None:
     """Build report.html again from the files of a run, without training or sampling."""
 
     with working("starting"):
-        from thalweg.cli import runs
-    typer.echo(f"report: {runs.report(run)}")
+        from thalweg.runs import sampling
+    with working("writing the report"):
+        path = sampling.report(run)
+    typer.echo(f"report: {path}")
 
 
 @app.command(short_help="Run a published experiment again.")
@@ -154,14 +166,20 @@ def reproduce(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where figure and numbers go.")] = Path("reproduced"),
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other random numbers.")] = 0,
     scale: Annotated[
-        str | None, typer.Option(metavar="SCALE", help="Of a thesis experiment: smoke, small (the default) or thesis.")
+        str | None,
+        typer.Option(metavar="SCALE", help="Of a thesis experiment (Xu 2022): smoke, small (the default) or thesis."),
     ] = None,
     images: Annotated[
-        str | None, typer.Option("--data", metavar="SET", help="Of a thesis experiment on images: another data set.")
+        str | None, typer.Option("--data", metavar="SET", help="Of one of these on images: another data set.")
     ] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Training updates, where the experiment trains.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Of one of these on images: another learning rate.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Of thesis-table-5-2: trainings for every interval.")] = None,
 ) -> None:
     """Run an experiment of the source documents again: NAME.png and NAME.json are its figure and its numbers.
+
+    A table of many trainings keeps each in NAME/runs and, given the same command again, goes on where it was stopped.
+    The thesis is Nathaniel Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models.
 
     \b
     Examples:
@@ -169,27 +187,58 @@ def reproduce(
       thalweg reproduce thesis-table-5-2 --scale small
       thalweg reproduce thesis-figure-3-1 --scale smoke
     """
+    from thalweg.cli import durations
     from thalweg.experiments import EXPERIMENTS
 
     if name is None:
-        rows = [(each, experiment.title, experiment.source) for each, experiment in EXPERIMENTS.items()]
-        _table(("experiment", "what it shows", "source"), rows)
+        took = durations.read(folder)
+        rows = [
+            (each, experiment.title, experiment.source, durations.in_words(took.get(each)))
+            for each, experiment in EXPERIMENTS.items()
+        ]
+        print_table(("experiment", "what it shows", "source", "took here"), rows)
+        typer.echo(f"How long one takes is noted in {folder / durations.FILE} when it is run.")
         return
     if name not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
         raise ValueError(f"{name}: expected an experiment ({known}), got none; {did_you_mean(name, EXPERIMENTS)}")
     with working("starting"):
         import jax
-    given = {"scale": scale, "data": images, "updates": updates}
+    given = {"scale": scale, "data": images, "updates": updates, "rate": rate, "seeds": seeds}
     options = {option: value for option, value in given.items() if value is not None}
+    before, begun = durations.changed_at(folder), time.perf_counter()
     numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True, **options)
-    if "table" in numbers:
-        _table(numbers["table"]["columns"], numbers["table"]["rows"])
+    seconds = time.perf_counter() - begun
+    written = [path for path, at in durations.changed_at(folder).items() if before.get(path) != at]
+    durations.note(folder, name, seconds)
+    for each in ("settings_table", "table", "intervals_table"):
+        if each in numbers:
+            print_table(numbers[each]["columns"], numbers[each]["rows"])
     for said in ("network", "verdict"):
         if said in numbers:
             typer.echo(f"{said}: {numbers[said]}")
-    for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
-        typer.echo(f"{'numbers' if path.suffix == '.json' else 'figure'}: {path}")
+    for path in sorted(written, key=lambda path: (path.suffix == ".json", path)):
+        kind = {".json": "numbers", ".png": "figure", ".gif": "animation"}.get(path.suffix, "file")
+        typer.echo(f"{kind}: {path}")
+    typer.echo(f"took: {durations.in_words(seconds)}, noted in {folder / durations.FILE}")
+
+
+@app.command(short_help="Look at this installation and say what is wrong with it.")
+def doctor() -> None:
+    """Look at this installation: versions, devices, memory, data, optional packages, and whether a chain runs.
+
+    Ends with code 0 if all is well and with code 1 if something is wrong; what to do about it is said.
+    """
+    with working("looking"):
+        from thalweg.cli.doctor import examine
+
+        findings = examine()
+    print_table(("what", "found"), [(finding.what, finding.found) for finding in findings])
+    problems = [finding for finding in findings if finding.problem]
+    for finding in problems:
+        typer.echo(f"{finding.what}: {finding.problem}")
+    typer.echo(f"{len(problems)} problem{'s' * (len(problems) > 1)} found." if problems else "All is well.")
+    raise typer.Exit(1 if problems else 0)
 
 
 @data.command("list")
@@ -202,7 +251,7 @@ def data_list() -> None:
     for row in listing():
         here = "made on the spot" if row.size == 0 else "here" if row.present else f"to fetch, {row.size / 1e6:.0f} MB"
         rows.append((row.name, row.what, row.shape, here))
-    _table(("data set", "what it is", "shape", "where"), rows)
+    print_table(("data set", "what it is", "shape", "where"), rows)
     typer.echo(f"Fetched files lie in {data_folder()} (set THALWEG_DATA for another folder).")
 
 
@@ -241,25 +290,24 @@ def data_classifier(
     typer.echo(f"weights: {network.path}")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*heads)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+def _finish(folder: Path) -> None:
+    """Print what a run came to; with findings the exit code is 3."""
+    if _print_results(folder):
+        raise typer.Exit(3)
 
 
-def _told(folder: Path) -> None:
-    """What a run came to, in three lines."""
-    from thalweg.cli.files import read_json
+def _print_results(folder: Path) -> bool:
+    """What a run came to, in three lines and one for each finding; whether there are any."""
+    from thalweg.runs.files import read_json
 
     results: dict[str, Any] = read_json(folder / "results.json")
     typer.echo(f"trained: {results['updates']} updates in {results['training_seconds']:.1f} s")
     typer.echo(f"samples: {folder / 'samples' / 'samples.npz'}, {results['chains']} chains of {results['steps']} steps")
     typer.echo(f"report: {folder / 'report.html'}")
+    findings = results.get("findings", [])
+    for finding in findings:
+        typer.echo(f"finding: {finding['words']}")
+    return bool(findings)
 
 
 def run(arguments: list[str] | None = None) -> None:
@@ -286,3 +334,10 @@ def _outcome(arguments: list[str]) -> int:
             raise
         say(str(problem))
         return 1
+    except ImportError as problem:
+        from thalweg.core import MissingExtraError
+
+        if not isinstance(problem, MissingExtraError):
+            raise
+        say(str(problem))
+        return 2

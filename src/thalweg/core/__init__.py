@@ -1,16 +1,22 @@
-"""The contracts everything else is written against, and what every other room may use: checks, random numbers, models
-as users give them, and what is done for a whole population."""
+"""The abstract classes every other package builds on, and shared helpers: checks, random numbers, reading a user's
+model, and operations on a population of chains."""
 
 from thalweg.core.checks import (
+    as_path,
     between,
+    check_function,
     check_instance,
     check_point,
     finite,
+    flag,
     is_concrete,
+    key_and_shape,
     non_negative,
+    one_of,
     point_like,
     positive,
     real,
+    takes,
     typed_key,
     whole_number,
 )
@@ -43,6 +49,7 @@ from thalweg.core.contracts import (
     Verdict,
     refresh,
 )
+from thalweg.core.extras import MissingExtraError, import_extra
 from thalweg.core.models import (
     as_conditional,
     as_energy,
@@ -80,6 +87,7 @@ from thalweg.core.population import (
     select,
     tile,
 )
+from thalweg.core.printing import Module, shorten_signatures
 
 __all__ = [
     "ConditionalEnergy",
@@ -100,6 +108,8 @@ __all__ = [
     "InspectsEnergy",
     "Kernel",
     "LatentEnergy",
+    "MissingExtraError",
+    "Module",
     "Objective",
     "PerChain",
     "Refreshable",
@@ -111,10 +121,12 @@ __all__ = [
     "Verdict",
     "as_conditional",
     "as_energy",
+    "as_path",
     "as_score",
     "between",
     "bind",
     "bind_batch",
+    "check_function",
     "check_instance",
     "check_point",
     "check_scalar",
@@ -124,15 +136,19 @@ __all__ = [
     "count_chains",
     "energies",
     "finite",
+    "flag",
     "freeze",
     "from_density",
     "given",
+    "import_extra",
     "is_concrete",
     "is_score",
+    "key_and_shape",
     "merge_static",
     "model_of",
     "non_negative",
     "norm",
+    "one_of",
     "over_chains",
     "partition_trainable",
     "point_like",
@@ -144,11 +160,15 @@ __all__ = [
     "require_model",
     "score",
     "select",
+    "shorten_signatures",
     "space_of",
     "split_batch",
     "split_static",
+    "takes",
     "tile",
     "typed_key",
     "whole_number",
     "with_gradient",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -1,7 +1,7 @@
-"""The abstract classes and what passes between them.
+"""The abstract classes of the library, and the values they exchange.
 
-One sign throughout: ``p(x) = exp(-E(x)) / Z``. An energy is a function of ONE point; batching is ``jax.vmap``'s work.
-A point is an array or any tree of arrays. Nothing here knows a particular energy, sampler or objective.
+One sign throughout: ``p(x) = exp(-E(x)) / Z``. An energy is a function of ONE point; batching is left to ``jax.vmap``.
+A point is an array or any pytree of arrays. Nothing here depends on a particular energy, sampler or objective.
 """
 
 import abc
@@ -13,17 +13,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core.html import html_table
+from thalweg.core.printing import Module
 
 
-class Space(eqx.Module):
-    """The set a point lives in: its shape, its kind of number, and how to pick a starting point from it."""
+class Space(Module):
+    """The set a point lives in: its shape, its dtype, and how to draw a starting point."""
 
     shape: eqx.AbstractVar[Any]
 
     @property
     @abc.abstractmethod
     def dtype(self) -> Any:
-        """The array type of a point."""
+        """The dtype of a point."""
 
     @abc.abstractmethod
     def contains(self, x: Array) -> Array:
@@ -31,14 +32,14 @@ class Space(eqx.Module):
 
     @abc.abstractmethod
     def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        """Uninformed points of shape ``(*shape, *self.shape)``: where a chain may start from nothing."""
+        """Random points of shape ``(*shape, *self.shape)``, from which chains can start when there is no data."""
 
 
-class Energy(eqx.Module):
+class Energy(Module):
     """A function ``E(x) -> scalar`` of one point, read as ``p(x) = exp(-E(x)) / Z``.
 
-    Subclass it for an energy with parameters (array fields are trainable). Any other callable of one point serves as
-    well; `as_energy` gives it a space. ``space`` may be ``None`` where the energy does not know it.
+    Subclass it for an energy with parameters (array fields are trainable). Any other callable of one point works too;
+    `as_energy` gives it a space. ``space`` may be ``None`` if the energy does not know it.
     """
 
     space: eqx.AbstractVar[Space | None]
@@ -48,7 +49,7 @@ class Energy(eqx.Module):
         """The energy of one point, a scalar."""
 
 
-class ConditionalEnergy(eqx.Module):
+class ConditionalEnergy(Module):
     """A function ``E(x, c) -> scalar`` of one point and one condition, read as ``p(x | c) = exp(-E(x, c)) / Z(c)``.
 
     ``tw.given(energy, c)`` is an energy of x. Trained with ``tw.fit(energy, (x, c), …)`` it learns ``p(x | c)``;
@@ -63,10 +64,10 @@ class ConditionalEnergy(eqx.Module):
         """The energy of one point under one condition, a scalar."""
 
 
-class LatentEnergy(eqx.Module):
+class LatentEnergy(Module):
     """A function ``E(x, z) -> scalar`` of one point and one latent value, ``p(x) = ∫ exp(-E(x, z)) dz / Z``.
 
-    What it knows in closed form it says by `HasPosterior` and `HasFreeEnergy`.
+    If ``p(z | x)`` or the integral is known in closed form, subclass `HasPosterior` or `HasFreeEnergy`.
     """
 
     space: eqx.AbstractVar[Space | None]
@@ -93,8 +94,8 @@ class HasFreeEnergy(LatentEnergy):
         """``F(x)`` of one point, a scalar."""
 
 
-class ScoreNetwork(eqx.Module):
-    """A vector field ``s(x)`` of x's own shape, standing for ``∇ₓ log p(x)``; it need not be a gradient."""
+class ScoreNetwork(Module):
+    """A vector field ``s(x)`` of x's own shape that models ``∇ₓ log p(x)``; it need not be a gradient."""
 
     space: eqx.AbstractVar[Space | None]
 
@@ -104,7 +105,7 @@ class ScoreNetwork(eqx.Module):
 
 
 class HasLogZ(Energy):
-    """An energy that knows its own ``log Z = log ∫ exp(-E(x)) dx``, and is therefore a density."""
+    """An energy with known ``log Z = log ∫ exp(-E(x)) dx``, and so a normalised density."""
 
     @property
     @abc.abstractmethod
@@ -125,29 +126,30 @@ class HasSampler(Energy):
 
 
 class HasConditionals(Energy):
-    """An energy whose full conditionals can be drawn from: what Gibbs sampling needs.
+    """An energy whose full conditionals can be sampled, as Gibbs sampling needs.
 
-    ``blocks`` is boolean ``(blocks, *event)``: groups of coordinates independent of each other given the rest, which
-    together cover every coordinate. They come from the structure (which sites are tied), never from the values of
-    weights, which training changes; a numpy array, or a property that makes one, so that no program traces it.
+    ``blocks`` is boolean ``(blocks, *event)``: groups of coordinates that are independent of each other given the rest
+    and together cover every coordinate. They follow from the structure (which sites are connected), never from the
+    values of weights, which training changes. They are a numpy array, or a property that returns one, so that they are
+    never traced.
     """
 
     blocks: eqx.AbstractVar[Any]
 
     @abc.abstractmethod
     def resample(self, key: PRNGKeyArray, x: Array, block: Any) -> Array:
-        """All chains ``x`` ``(chains, *event)`` with the coordinates of ``block`` drawn anew from their
-        ``p(x_block | rest)``; ``block`` is boolean ``(*event)``, the same for all, or ``(chains, *event)``."""
+        """All chains ``x`` ``(chains, *event)`` with the coordinates of ``block`` redrawn from ``p(x_block | rest)``;
+        ``block`` is boolean, ``(*event)`` for all chains alike or ``(chains, *event)``."""
 
     @abc.abstractmethod
     def scaled(self, factor: Array) -> "HasConditionals":
-        """The energy ``factor · E(x)``, whose conditionals can be drawn from too: what tempering needs."""
+        """The energy ``factor · E(x)``, whose conditionals can be sampled too, as tempering needs."""
 
     def sweep(self, key: PRNGKeyArray, x: Array, blocks: Any = None) -> Array:
-        """All chains ``x`` with every block drawn anew in turn: `resample` block after block.
+        """All chains ``x`` after one sweep: every block is redrawn in turn by `resample`.
 
-        An energy that can share work between the blocks says so by a method of its own. ``blocks`` are by default all;
-        a clamped energy gives those of the coordinates that are free.
+        An energy that can share work between the blocks overrides this. ``blocks`` defaults to all blocks; a clamped
+        energy passes the blocks of its free coordinates.
         """
         blocks = jnp.asarray(self.blocks if blocks is None else blocks)
         one = lambda x, now: (self.resample(now[0], x, now[1]), None)
@@ -155,7 +157,7 @@ class HasConditionals(Energy):
 
 
 class HasLogits(HasConditionals):
-    """Conditionals on a finite space, as the log-probabilities of every level of every coordinate."""
+    """Conditionals on a finite space, given as log-probabilities of every level of every coordinate."""
 
     @abc.abstractmethod
     def logits(self, x: Array) -> Array:
@@ -163,15 +165,15 @@ class HasLogits(HasConditionals):
 
 
 class HasSmoothing(Energy):
-    """An energy that stays in closed form when Gaussian noise is added to its points."""
+    """An energy whose density stays known in closed form when Gaussian noise is added to the points."""
 
     @abc.abstractmethod
     def smoothed(self, sigma: Array | float) -> Energy:
         """The energy of ``x + σ·ε`` with ``x ~ p`` and ``ε ~ N(0, I)``."""
 
 
-class Refreshable(eqx.Module):
-    """Something that carries buffers (power-iteration vectors) which advance once per training update."""
+class Refreshable(Module):
+    """A module with buffers (power-iteration vectors) that advance once per training update."""
 
     @abc.abstractmethod
     def refresh(self) -> "Refreshable":
@@ -179,7 +181,7 @@ class Refreshable(eqx.Module):
 
 
 def refresh(tree: PyTree) -> PyTree:
-    """Every `Refreshable` inside ``tree``, at any depth, advanced once."""
+    """``tree`` with every `Refreshable` inside it, at any depth, advanced once."""
 
     def is_refreshable(node):
         return isinstance(node, Refreshable)
@@ -187,8 +189,8 @@ def refresh(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda node: node.refresh() if is_refreshable(node) else node, tree, is_leaf=is_refreshable)
 
 
-class State(eqx.Module):
-    """What a kernel carries from step to step: where all chains are, and what must not be computed twice.
+class State(Module):
+    """What a kernel carries from step to step: the positions of all chains, and cached values such as gradients.
 
     Every array in it has the chains as its leading axis, so that chains can be picked, stored and put back.
     """
@@ -196,12 +198,12 @@ class State(eqx.Module):
     x: eqx.AbstractVar[Any]
 
 
-class Info(eqx.Module):
-    """The metrics of one kernel step, each ``(chains,)``; ``None`` where the kernel has no such thing.
+class Info(Module):
+    """The metrics of one kernel step, each ``(chains,)``; ``None`` for a metric the kernel does not have.
 
-    ``acceptance`` is the probability (or frequency) of acceptance, ``gradient_norm`` is ``‖∇E‖₂`` where the step
-    used it, ``divergent`` marks steps that met a non-finite energy or lost energy conservation. ``extra`` holds what
-    only this kernel has (swap rates), each ``(chains, ...)``; `sample` averages it over the run.
+    ``acceptance`` is the probability (or frequency) of acceptance, ``gradient_norm`` is ``‖∇E‖₂`` if the step computed
+    it, ``divergent`` marks steps with a non-finite energy or a large energy error. ``extra`` holds metrics of this
+    kernel alone (swap rates), each ``(chains, ...)``; `sample` averages them over the run.
     """
 
     acceptance: Array | None = None
@@ -210,57 +212,59 @@ class Info(eqx.Module):
     extra: dict[str, Array] = eqx.field(default_factory=dict)
 
 
-class Kernel(eqx.Module):
-    """A Markov kernel over a population: the leading axis of every array is the chains, one key serves a step.
+class Kernel(Module):
+    """A Markov kernel over a population: the leading axis of every array is the chains, and each step takes one key.
 
     The energy is an argument of all methods and never stored, so nothing recompiles when its weights change.
-    ``takes_per_chain_energies`` says that the kernel evaluates an energy by `core.over_chains`, which also takes
-    energies that differ from chain to chain; the others are then run one chain at a time.
+    ``takes_per_chain_energies`` means that the kernel evaluates an energy by `core.over_chains`, which also accepts
+    energies that differ from chain to chain; other kernels are then vmapped over single chains.
     """
 
     takes_per_chain_energies: ClassVar[bool] = False
+    omits_defaults: ClassVar[bool] = True
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, energy: Any, x: Any) -> State:
-        """The state of chains that begin at ``x``, of shape ``(chains, *event)``."""
+        """The initial state of chains at ``x``, of shape ``(chains, *event)``."""
 
     @abc.abstractmethod
     def step(self, key: PRNGKeyArray, energy: Any, state: Any) -> tuple[State, Info]:
-        """All chains one step on."""
+        """One step of all chains: the new state and the metrics of the step."""
 
     def retarget(self, energy: Any, state: Any) -> State:
-        """The same chains on a changed energy: position and momentum stay, what depends on the energy is computed anew.
+        """The same chains on a changed energy: positions and momenta stay, cached values are recomputed.
 
-        A state that holds positions alone stays as it is; a kernel with any other state says what to do.
+        A state that holds only positions is returned as it is; a kernel with any other state must override this.
         """
         if len(jax.tree.leaves(state)) != len(jax.tree.leaves(state.x)):
             raise ValueError(
-                f"expected {type(self).__name__} to say how its state goes on when the energy changes, got no retarget;"
-                " define retarget(energy, state), which keeps positions and momenta and computes the rest anew"
+                f"expected {type(self).__name__} to define how its state continues when the energy changes, "
+                "got no retarget; define retarget(energy, state), which keeps positions and momenta and "
+                "recomputes the rest"
             )
         return state
 
 
 class Tunable(Kernel):
-    """A kernel with a step size that `warm_up` can fit to a target by its acceptance."""
+    """A kernel with a step size that `warm_up` can tune to reach ``target_acceptance``."""
 
     target_acceptance: ClassVar[float]
 
     @abc.abstractmethod
     def get_step_size(self) -> Array:
-        """The present step size, a scalar or one per coordinate."""
+        """The current step size, a scalar or one per coordinate."""
 
     @abc.abstractmethod
     def with_step_size(self, step_size: Array) -> "Tunable":
         """The same kernel with another step size."""
 
     def shortened(self) -> "Tunable":
-        """A kernel with cheaper steps for the first part of a warm-up, while chains travel; by default the same."""
+        """A kernel with cheaper steps, for the start of a warm-up while chains are far away; by default this kernel."""
         return self
 
 
 class HasMassMatrix(Tunable):
-    """A kernel with a mass matrix, the inverse of a covariance, that `warm_up` can fit too."""
+    """A kernel with a mass matrix (the inverse of a covariance) that `warm_up` can estimate too."""
 
     @abc.abstractmethod
     def with_mass_matrix(self, mass_matrix: Array) -> "HasMassMatrix":
@@ -268,7 +272,7 @@ class HasMassMatrix(Tunable):
 
 
 class HasTransitionMatrix(Kernel):
-    """A kernel that can write down what one of its steps does on a small finite space."""
+    """A kernel with a known transition matrix on a small finite space."""
 
     @abc.abstractmethod
     def transition_matrix(self, energy: Any) -> Array:
@@ -276,7 +280,7 @@ class HasTransitionMatrix(Kernel):
 
 
 class InspectsEnergy(Kernel):
-    """A kernel that refuses energies for their numbers, which nobody can look at once a run is being compiled."""
+    """A kernel that must check the values in an energy, which is possible only before the run is traced."""
 
     @abc.abstractmethod
     def inspect(self, energy: Any) -> None:
@@ -284,7 +288,7 @@ class InspectsEnergy(Kernel):
 
 
 class ConditionalKernel(Kernel):
-    """A kernel on a model of ``(x, c)``, which it runs at conditions of its own choosing."""
+    """A kernel for a model of ``(x, c)`` that chooses the condition c itself (a noise level, for example)."""
 
     @abc.abstractmethod
     def at_start(self, model: Any) -> Any:
@@ -292,40 +296,39 @@ class ConditionalKernel(Kernel):
 
 
 class Step(NamedTuple):
-    """What an objective hands back beside its loss: the carried state, and scalars worth plotting."""
+    """What an objective returns beside its loss: its state for the next update, and scalar metrics."""
 
     state: PyTree
     metrics: dict[str, Array]
 
 
-class Objective(eqx.Module):
+class Objective(Module):
     """A training criterion: configured at construction, given the model when called.
 
-    ``minimised_at_truth`` says that the expected loss itself is smallest at the `truth`; otherwise only its gradient
-    vanishes there. ``conditional`` says that with a `ConditionalEnergy` and batches ``(x, c)`` it learns ``p(x | c)``.
-    `truth` and `expected` are what `check_objective` compares with.
+    ``minimised_at_truth`` means that the expected loss is smallest at the `truth`; otherwise only its gradient vanishes
+    there. ``conditional`` means that with a `ConditionalEnergy` and batches ``(x, c)`` it learns ``p(x | c)``.
+    `check_objective` compares with `truth` and `expected`.
     """
 
     minimised_at_truth: ClassVar[bool] = False
+    omits_defaults: ClassVar[bool] = True
     conditional: ClassVar[bool] = False
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[PyTree, PyTree]:
-        """``(params, state)``: params are trained with the energy (log Z, a flow), state is carried (a buffer).
-
-        By default there are neither.
-        """
+        """``(params, state)``: params are trained with the energy (log Z, a flow), state is carried between updates (a
+        replay buffer). Both default to ``None``."""
         return None, None
 
     @abc.abstractmethod
     def loss(self, key: PRNGKeyArray, energy: Any, params: PyTree, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
-        """The scalar to descend on this batch, and the `Step` that goes with it."""
+        """The scalar loss on this batch, and the `Step` that goes with it."""
 
     def truth(self, energy: Any) -> Any:
         """The model at which the expected gradient vanishes when the data come from ``energy``."""
         return energy
 
     def expected(self, energy: Any) -> "Objective | None":
-        """An objective with the same expected gradient on data from ``energy`` and less noise, where there is one."""
+        """An objective with the same expected gradient on data from ``energy`` but less noise; ``None`` without one."""
         return None
 
 
@@ -334,7 +337,7 @@ class DiscreteObjective(Objective):
 
 
 class Estimate(NamedTuple):
-    """A number with an honest interval: ``[low, high]`` covers the truth with probability ``confidence``."""
+    """An estimate with a confidence interval: ``[low, high]`` covers the truth with probability ``confidence``."""
 
     value: float
     low: float
@@ -356,7 +359,7 @@ class Estimate(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The answer of a check: passed or not, at which false-alarm rate, and the smallest bias it would have seen."""
+    """The result of a check: passed or not, at which false-alarm rate, and the smallest bias it would have detected."""
 
     passed: bool
     false_alarm: float

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic writing of files: a file is written completely or not at all."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def write_whole(path: Path, content: bytes) -> Path:
-    """Write under a temporary name, then rename: a reader sees the old file or the new one, never half of one.
+    """Write to a temporary file, then rename it: a reader sees the old file or the new one, never half of one.
 
     >>> import tempfile
     >>> from thalweg.core.files import write_whole
@@ -35,7 +35,7 @@ def write_whole(path: Path, content: bytes) -> Path:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> Path:
-    """Numbers and words as JSON, which knows neither NaN nor infinity: ``null`` stands for what is not finite.
+    """Write ``values`` as JSON; numbers that are not finite become ``null``, because JSON has no NaN or infinity.
 
     >>> import tempfile
     >>> from thalweg.core.files import write_json

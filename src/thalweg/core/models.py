@@ -1,4 +1,4 @@
-"""Models as users give them: asked for their space, read as energies or scores, never wrapped on the way in."""
+"""Reading a user's model: its space, its energy, its score. A model stays of its own type."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core.checks import point_like
+from thalweg.core.checks import point_like, takes
 from thalweg.core.contracts import ConditionalEnergy, Energy, HasLogZ, HasSampler, LatentEnergy, ScoreNetwork, Space
 from thalweg.core.population import PerChain, model_of
 
 
 def space_of(model: Any) -> Space | None:
-    """The space a model's points live in, ``None`` where it does not say.
+    """The space of a model's points; ``None`` if the model does not have one.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> tw.space_of(tw.energies.Banana()).shape, tw.space_of(lambda x: jnp.sum(x**2))
@@ -27,7 +27,7 @@ def space_of(model: Any) -> Space | None:
 
 
 class _FunctionEnergy(Energy):
-    """A plain function that was given a space."""
+    """A plain function with a space."""
 
     function: Callable[..., Array]
     space: Space | None = eqx.field(static=True)
@@ -91,10 +91,10 @@ class _GivenScore(ScoreNetwork):
 
 
 def as_energy(model: Any, space: Space | None = None) -> Any:
-    """A model with a space: what it can do besides (``log_z``, ``sample``, its own fields and methods) it still can.
+    """``model`` with a space. It keeps its other abilities: ``log_z``, ``sample``, its own fields and methods.
 
-    A plain function becomes an `Energy`; a module stays of its own type; without ``space`` everything passes through
-    as it is. Samplers and `fit` take any callable, so this is needed only to say where its points live.
+    A plain function becomes an `Energy`; a module stays of its own type; without ``space`` the model is returned as it
+    is. Samplers and `fit` take any callable, so this is needed only to give the model a space.
 
     Args:
         model: a plain function, a closure, or an ``eqx.Module`` (its arrays are then the parameters).
@@ -114,21 +114,21 @@ def as_energy(model: Any, space: Space | None = None) -> Any:
         if known != space:
             raise ValueError(f"expected one space, got {space} for an energy that lives on {known}; leave out `space`")
         return model
-    return _placed(model, space) if isinstance(model, eqx.Module) else _FunctionEnergy(model, space)  # pyright: ignore[reportArgumentType]
+    return _with_space(model, space) if isinstance(model, eqx.Module) else _FunctionEnergy(model, space)  # pyright: ignore[reportArgumentType]
 
 
 def _check_space(space: Any) -> None:
-    """Refuse what is given for a space and is none."""
+    """Raise if ``space`` is neither a `Space` nor ``None``."""
     if space is not None and not isinstance(space, Space):
         raise ValueError(f"expected a space such as tw.Real(2), got {space!r:.80}; give an instance of one")
 
 
-def _placed(model: eqx.Module, space: Space) -> eqx.Module:
-    """A module with a space: its own field ``space`` filled, or a class of its own kind that says it."""
+def _with_space(model: eqx.Module, space: Space) -> eqx.Module:
+    """A module with a space: in its own field ``space``, or as an instance of a subclass that has the space."""
     kind = type(model)
     names = [field.name for field in dataclasses.fields(model)]
     if "space" not in names:
-        kind = _kind_on(kind, space)
+        kind = _subclass_on(kind, space)
     made = object.__new__(kind)
     for name in names:
         if name in vars(model):
@@ -139,16 +139,16 @@ def _placed(model: eqx.Module, space: Space) -> eqx.Module:
 
 
 @lru_cache
-def _kind_on(kind: type, space: Space) -> type:
-    """A class like ``kind`` whose points live on ``space``."""
-    own = {"space": property(lambda self: space), "__reduce__": lambda self: (_rebuild, (kind, space, vars(self)))}
+def _subclass_on(kind: type, space: Space) -> type:
+    """A subclass of ``kind`` whose points live in ``space``."""
+    own = {"space": property(lambda self: space), "__reduce__": lambda self: (rebuild_on, (kind, space, vars(self)))}
     own |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return type(kind)(kind.__name__, (kind,), own)
 
 
-def _rebuild(kind: type, space: Space, fields: dict[str, Any]) -> Any:
-    """What ``pickle`` calls for an object of a class made by `_kind_on`."""
-    made = object.__new__(_kind_on(kind, space))
+def rebuild_on(kind: type, space: Space, fields: dict[str, Any]) -> Any:
+    """An instance of a class made by `_subclass_on`, from its fields: what ``pickle`` calls."""
+    made = object.__new__(_subclass_on(kind, space))
     for name, value in fields.items():
         object.__setattr__(made, name, value)
     return made
@@ -173,7 +173,7 @@ def as_score(function: Any, space: Space | None = None) -> ScoreNetwork:
 def from_density(density: Any, space: Space | None = None) -> Energy:
     """A normalised density with ``log_prob(x)`` and ``sample(key, shape)`` as the energy ``E(x) = -log p(x)``.
 
-    Flows and distributions of flowjax enter here, as does anything else with those two methods.
+    For flows and distributions of flowjax, and any other object with these two methods.
 
     >>> import jax, thalweg as tw
     >>> from flowjax.distributions import StandardNormal
@@ -218,7 +218,7 @@ def as_conditional(
 
 
 def split_batch(energy: Any, batch: PyTree) -> tuple[PyTree, PyTree | None]:
-    """The points of a batch and their conditions, which only batches ``(x, c)`` of a `ConditionalEnergy` have."""
+    """The points of a batch and their conditions; conditions are ``None`` unless the model is a `ConditionalEnergy`."""
     if not isinstance(energy, ConditionalEnergy):
         return batch, None
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
@@ -230,7 +230,7 @@ def split_batch(energy: Any, batch: PyTree) -> tuple[PyTree, PyTree | None]:
 
 
 def bind(energy: Any, conditions: PyTree | None) -> Any:
-    """The energy under ``conditions`` ``(rows, ...)``, one for each row; without any, the energy itself.
+    """The energy at ``conditions`` ``(rows, ...)``, one for each row; the energy itself if there are none.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.core import as_conditional, bind, energies
@@ -242,15 +242,15 @@ def bind(energy: Any, conditions: PyTree | None) -> Any:
 
 
 def bind_batch(energy: Any, batch: PyTree) -> tuple[Any, PyTree]:
-    """The energy of every row of a batch, and the rows' points: `split_batch`, then `bind`."""
+    """The energy of every row of a batch, and the points of the rows: `split_batch`, then `bind`."""
     x, conditions = split_batch(energy, batch)
     return bind(energy, conditions), x
 
 
 def given(model: Callable, condition: PyTree) -> Any:
-    """A conditional energy (or score network) of ``(x, c)`` with ``c`` fixed: a function of one point again.
+    """A conditional energy (or score network) of ``(x, c)`` with ``c`` fixed: a function of one point.
 
-    ``c`` is an array leaf, so another label or noise level does not recompile anything.
+    ``c`` is an array leaf, so a change of label or noise level does not recompile anything.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> noisy = lambda x, sigma: 0.5 * jnp.sum(x**2) / sigma**2
@@ -259,9 +259,14 @@ def given(model: Callable, condition: PyTree) -> Any:
     """
     if isinstance(model, type) or not callable(model):
         raise ValueError(f"expected a conditional energy, a callable (x, c) -> scalar, got {model!r}; give one")
+    if not takes(model, 2):
+        name = getattr(model, "__name__", type(model).__name__)
+        raise ValueError(
+            f"expected a conditional energy of (x, c), got {name} with other arguments; leave out tw.given"
+        )
     if condition is None:
-        raise ValueError("expected a condition, got None; give the value that c is to have")
-    condition = jax.tree.map(lambda leaf: jnp.asarray(leaf) if not eqx.is_array(leaf) else leaf, condition)
+        raise ValueError("expected a condition, got None; give a value for c")
+    condition = _as_arrays("the condition", condition)
     if isinstance(model, ConditionalEnergy) and model.condition_space is not None:
         check_condition(model.condition_space, condition)
     if isinstance(model, ScoreNetwork):
@@ -269,28 +274,46 @@ def given(model: Callable, condition: PyTree) -> Any:
     return _Given(energy=model, condition=condition, space=space_of(model))
 
 
+def _as_arrays(name: str, tree: PyTree) -> PyTree:
+    """A tree with its leaves as arrays, refused where one cannot be an array of numbers."""
+    try:
+        return jax.tree.map(lambda leaf: leaf if eqx.is_array(leaf) else jnp.asarray(leaf), tree)
+    except Exception:  # whatever the conversion of a foreign object raises
+        raise ValueError(
+            f"expected arrays of numbers as {name}, got {type(tree).__name__} with something else; give an array"
+        ) from None
+
+
 def check_condition(space: Space, condition: PyTree) -> None:
-    """Refuse one condition that is not of its space's shape."""
+    """Raise if one condition does not have the shape of its space."""
     got = jax.tree.map(jnp.shape, condition)
     if got != space.shape:
         raise ValueError(f"expected a condition of shape {space.shape} on {space}, got {got}; give one of that space")
 
 
 def score(model: Any, x: PyTree) -> PyTree:
-    """``∇ₓ log p(x) = -∇ₓ E(x)`` at one point, of an energy, a plain function or a score network.
+    """``∇ₓ log p(x) = -∇ₓ E(x)`` at one point, for an energy, a plain function or a score network.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> tw.score(lambda x: 0.5 * jnp.sum(x**2), jnp.array([1.0, -2.0])).tolist()
     [-1.0, 2.0]
     """
     require_model("score", model)
+    for leaf in jax.tree.leaves(_as_arrays("x", x)):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(
+                f"expected a point of floating-point numbers, got {leaf.dtype}; convert with x.astype(float)"
+            )
     if isinstance(model, ScoreNetwork):
         return model(x)
+    check_scalar(
+        model, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *jnp.shape(leaf)), jnp.result_type(leaf)), x)
+    )
     return jax.tree.map(jnp.negative, jax.grad(model)(x))
 
 
 def require_energy(name: str, model: Any) -> None:
-    """Refuse what is no energy of one point, with the name of what wanted one."""
+    """Raise if ``model`` is not an energy of one point; ``name`` is the caller, for the message."""
     if isinstance(model, ScoreNetwork):
         raise ValueError(
             f"{name}: expected an energy, got the score network {type(model).__name__}: a vector field has no energy; "
@@ -300,12 +323,12 @@ def require_energy(name: str, model: Any) -> None:
 
 
 def require_model(name: str, model: Any) -> None:
-    """Refuse what is neither an energy nor a score network."""
+    """Raise if ``model`` is neither an energy nor a score network; ``name`` is the caller, for the message."""
     if isinstance(model, PerChain):
         return
     if isinstance(model, type):
         raise ValueError(
-            f"{name}: expected an energy, got the class {model.__name__}; make one of it: {model.__name__}(...)"
+            f"{name}: expected an energy, got the class {model.__name__}; create an instance: {model.__name__}(...)"
         )
     if not callable(model):
         raise ValueError(
@@ -314,7 +337,7 @@ def require_model(name: str, model: Any) -> None:
 
 
 def check_scalar(model: Any, x: PyTree) -> None:
-    """Refuse, while tracing, an energy that does not return a scalar (or a score that is not shaped like the point).
+    """Raise if an energy does not return a scalar (or a score does not have the shape of the point); only traces it.
 
     ``x`` are points ``(n, *event)``.
     """
@@ -341,7 +364,7 @@ def check_scalar(model: Any, x: PyTree) -> None:
 
 
 def _shape_of(model: Any, *arguments: Any) -> Any:
-    """What a model returns for one point, without computing it; an argument it does not take is said in a sentence."""
+    """The shape of what a model returns for one point, without computing it; raises if it takes other arguments."""
     try:
         return eqx.filter_eval_shape(model, *arguments)
     except TypeError as problem:

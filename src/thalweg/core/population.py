@@ -1,4 +1,4 @@
-"""What kernels and objectives do for all chains at once: energies that differ from chain to chain, choices, norms."""
+"""Operations on a population of chains: energies that differ from chain to chain, selection, norms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,8 @@ from thalweg.core.contracts import ScoreNetwork, Space
 class PerChain(eqx.Module):
     """An energy that differs from chain to chain: chain i has ``bind(model, parameters[i])``, on ``space``.
 
-    Chains with a condition each have ``bind=given``; the parts of a mixed point are bound to where the others are.
-    It is no function of one point: `over_chains` evaluates it.
+    For chains with one condition each, ``bind`` is `given`; for one part of a mixed point it fixes the other parts.
+    It is not a function of one point: evaluate it by `over_chains`.
     """
 
     bind: Callable[[Any, Any], Any]
@@ -28,19 +28,19 @@ class PerChain(eqx.Module):
         return self.bind(self.model, parameter)
 
     def first(self) -> Any:
-        """The energy of the first chain: what all of them look like."""
+        """The energy of the first chain, which has the structure of all of them."""
         return self.at(jax.tree.map(lambda leaf: leaf[0], self.parameters))
 
     def take(self, chains: Any) -> "PerChain":
-        """The energies of some chains, given by their numbers or a slice."""
+        """The energies of some chains, given by index or slice."""
         return self._with(jax.tree.map(lambda leaf: leaf[chains], self.parameters))
 
     def tile(self, count: int) -> "PerChain":
-        """The energies of all chains, ``count`` times over: for points that are ``count`` populations in a row."""
+        """The energies of all chains repeated ``count`` times: for ``count`` populations one after another."""
         return self._with(jax.tree.map(lambda leaf: jnp.concatenate([leaf] * count), self.parameters))
 
     def repeat(self, count: int) -> "PerChain":
-        """The energy of every chain ``count`` times in a row: for ``count`` points to a chain."""
+        """The energy of every chain ``count`` times in a row: for ``count`` points per chain."""
         return self._with(jax.tree.map(lambda leaf: jnp.repeat(leaf, count, axis=0), self.parameters))
 
     def _with(self, parameters: PyTree) -> "PerChain":
@@ -48,7 +48,7 @@ class PerChain(eqx.Module):
 
 
 def over_chains(function: Callable[..., PyTree], energy: Any, *arrays: PyTree) -> PyTree:
-    """``function(energy, *arrays)`` of every chain: its own energy, and its own entries of ``arrays``.
+    """``function(energy, *arrays)`` for every chain, with its own energy and its own rows of ``arrays``.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.core import over_chains
@@ -66,40 +66,40 @@ def energies(energy: Any, x: PyTree) -> Array:
 
 
 def tile(energy: Any, count: int) -> Any:
-    """``energy`` for points that are ``count`` populations in a row."""
+    """``energy`` for ``count`` populations one after another."""
     return energy.tile(count) if isinstance(energy, PerChain) else energy
 
 
 def repeat(energy: Any, count: int) -> Any:
-    """``energy`` for ``count`` points in a row to every chain."""
+    """``energy`` for ``count`` points in a row per chain."""
     return energy.repeat(count) if isinstance(energy, PerChain) else energy
 
 
 def model_of(model: Any) -> Any:
-    """A model itself; of one that differs from chain to chain, the model that all of them share."""
+    """The model itself; for a `PerChain`, the model that all chains share."""
     return model_of(model.model) if isinstance(model, PerChain) else model
 
 
 def is_score(model: Any) -> bool:
-    """Whether a model is a vector field, also where it differs from chain to chain."""
+    """Whether a model is a score network, possibly inside a `PerChain`."""
     return isinstance(model_of(model), ScoreNetwork)
 
 
 def select(chains: Bool[Array, " chains"], new: PyTree, old: PyTree) -> PyTree:
-    """``new`` for the chosen chains and ``old`` for the others, in every array of a state."""
+    """``new`` for the selected chains and ``old`` for the others, in every array of a state."""
     return jax.tree.map(lambda a, b: jnp.where(chains.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
 
 
 def concatenate(*points: PyTree) -> PyTree:
-    """Several populations in a row."""
+    """Several populations joined along the chain axis."""
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *points)
 
 
 def count_chains(x: PyTree) -> int:
-    """The number of chains of points ``(chains, *event)``."""
+    """The number of chains in points ``(chains, *event)``."""
     return jax.tree.leaves(x)[0].shape[0]
 
 
 def norm(gradient: PyTree) -> Array:
-    """``‖g‖₂`` of one chain."""
+    """``‖g‖₂`` over all leaves of one chain's gradient."""
     return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))

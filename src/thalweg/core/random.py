@@ -1,7 +1,7 @@
-"""Noise for whole populations: the numbers of ``jax.random``, made faster on CPUs.
+"""The random numbers of ``jax.random``, generated faster on CPUs.
 
-On CPUs JAX compiles the twenty rounds of its generator as a loop, which keeps it from being fused with what uses the
-numbers. Written out, the same rounds make the same numbers in a half to a fifth of the time.
+On CPUs JAX compiles the twenty rounds of its generator as a loop, which cannot be fused with the code that uses the
+numbers. Unrolled, the same rounds give the same numbers in a half to a fifth of the time.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def _threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
 
 
 def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array | None:
-    """32 random bits per number, those of ``jax.random.bits``; ``None`` where the key is not this generator's."""
+    """32 random bits per number, equal to ``jax.random.bits``; ``None`` if the key belongs to another generator."""
     words, count = _words(key), int(np.prod(shape, dtype=np.int64))
     if words is None or count >= 2**32:
         return None
@@ -41,11 +41,12 @@ def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array | None:
 
 
 def split(key: PRNGKeyArray, count: int = 2) -> Array:
-    """``jax.random.split(key, count)``, the same keys; for the inside of a step, where a loop would cost as much again.
+    """The keys of ``jax.random.split(key, count)``, computed without a loop; for use inside a step.
 
     >>> import jax
     >>> from thalweg.core.random import split
-    >>> bool((split(jax.random.key(0), 3) == jax.random.split(jax.random.key(0), 3)).all())
+    >>> key = jax.random.key(0)
+    >>> bool((split(key, 3) == jax.random.split(jax.random.clone(key), 3)).all())
     True
     """
     words = _words(key)
@@ -56,11 +57,12 @@ def split(key: PRNGKeyArray, count: int = 2) -> Array:
 
 
 def fold_in(key: PRNGKeyArray, number: Array | int) -> PRNGKeyArray:
-    """``jax.random.fold_in(key, number)``, the same key.
+    """The key of ``jax.random.fold_in(key, number)``, computed without a loop.
 
     >>> import jax
     >>> from thalweg.core.random import fold_in
-    >>> bool(fold_in(jax.random.key(0), 7) == jax.random.fold_in(jax.random.key(0), 7))
+    >>> key = jax.random.key(0)
+    >>> bool(fold_in(key, 7) == jax.random.fold_in(jax.random.clone(key), 7))
     True
     """
     words = _words(key)
@@ -71,9 +73,9 @@ def fold_in(key: PRNGKeyArray, number: Array | int) -> PRNGKeyArray:
 
 
 def _words(key: PRNGKeyArray) -> Array | None:
-    """The words of one key of the generator that is written out here, counted as it is counted; ``None`` for others.
+    """The two words of a threefry key in JAX's partitionable counting; ``None`` for any other key.
 
-    JAX's check for keys used twice sees its own functions only, so while it is on they are used.
+    JAX's key-reuse check sees only JAX's own functions, so they are used while it is on.
     """
     config: Any = jax.config
     if not config.jax_threefry_partitionable or config.jax_debug_key_reuse:
@@ -83,7 +85,7 @@ def _words(key: PRNGKeyArray) -> Array | None:
 
 
 def _as_key(words: Array, key: PRNGKeyArray) -> Array:
-    """Words as keys of the kind of ``key``: typed, or as they are."""
+    """Words as keys of the same kind as ``key``: typed or raw."""
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return jax.random.wrap_key_data(words, impl=jax.random.key_impl(key)) if typed else words
 
@@ -93,7 +95,7 @@ def _unit(bits: Array) -> Array:
     return lax.bitcast_convert_type((bits >> np.uint32(9)) | np.uint32(0x3F800000), np.float32) - np.float32(1)
 
 
-# in w - 5/2 where w < 5, and in √w - 3 beyond; the highest power first
+# polynomials in w - 5/2 for w < 5 and in √w - 3 beyond; the highest power first
 _CENTRE = (
     *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06),
     *(0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
@@ -105,10 +107,10 @@ _TAILS = (
 
 
 def _erf_inv(x: Array) -> Array:
-    """``lax.erf_inv`` of float32 numbers inside (-1, 1), within 3e-7 of the truth; that errs by 6e-6 in the tails.
+    """The inverse error function of float32 numbers in (-1, 1), within 3e-7; ``lax.erf_inv`` errs by 6e-6 in the tails.
 
-    The same polynomials in ``w = -log(1 - x²)``; ``(1 - x)(1 + x)`` keeps what matters of ``1 - x²``, so that no
-    ``log1p`` is needed. Reference: Giles (2012), GPU Computing Gems, "Approximating the erfinv function".
+    The same polynomials in ``w = -log(1 - x²)``, computed as ``(1 - x)(1 + x)``, which loses no digits near ±1, so that
+    no ``log1p`` is needed. Reference: Giles (2012), GPU Computing Gems, "Approximating the erfinv function".
     """
     w = -jnp.log((1 - x) * (1 + x))
     centre, tails = w - np.float32(2.5), jnp.sqrt(w) - np.float32(3)
@@ -123,12 +125,12 @@ def _horner(coefficients: tuple[float, ...], x: Array) -> Array:
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype | None = None) -> Array:
-    """``jax.random.normal(key, shape)``, the same numbers but for rounding, which is less here in the tails.
+    """The numbers of ``jax.random.normal(key, shape)`` up to rounding, which is smaller here in the tails.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.core.random import normal
     >>> key = jax.random.key(0)
-    >>> bool(jnp.allclose(normal(key, (3, 5)), jax.random.normal(key, (3, 5)), rtol=1e-5))
+    >>> bool(jnp.allclose(normal(key, (3, 5)), jax.random.normal(jax.random.clone(key), (3, 5)), rtol=1e-5))
     True
     """
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
@@ -141,11 +143,11 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype | None = 
 
 
 def materialize(holds: Array, make: Callable[[], PyTree]) -> PyTree:
-    """``make()``, made once for all that read it; ``holds`` is a condition that always does, unknown to the compiler.
+    """``make()``, computed once for all its readers; ``holds`` is always true, but the compiler does not know that.
 
-    On CPUs XLA computes cheap operations anew in every loop that reads their result, and each of the threefry's is
-    cheap. What a branch returns is an array like any other. A branch has a price of its own, more than a
-    few numbers are worth.
+    On CPUs XLA recomputes cheap operations in every loop that reads their result, and each operation of threefry is
+    cheap. The result of a branch is stored instead. A branch costs more than recomputing a few numbers, so small
+    results are returned directly.
     """
     like = jax.eval_shape(make)
     if sum(leaf.size for leaf in jax.tree.leaves(like)) < _FEW:
@@ -154,11 +156,12 @@ def materialize(holds: Array, make: Callable[[], PyTree]) -> PyTree:
 
 
 def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    """``jax.random.uniform(key, shape)``, the same numbers in [0, 1).
+    """The numbers of ``jax.random.uniform(key, shape)``, in [0, 1).
 
     >>> import jax
     >>> from thalweg.core.random import uniform
-    >>> bool((uniform(jax.random.key(0), (5,)) == jax.random.uniform(jax.random.key(0), (5,))).all())
+    >>> key = jax.random.key(0)
+    >>> bool((uniform(key, (5,)) == jax.random.uniform(jax.random.clone(key), (5,))).all())
     True
     """
     bits = _bits(key, shape) if jnp.result_type(float) == np.float32 else None
@@ -166,15 +169,15 @@ def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
 
 
 def log_uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    """``log u`` with ``u = jax.random.uniform(key, shape)``: what an accept step compares with."""
+    """``log u`` with ``u = jax.random.uniform(key, shape)``, for an accept step."""
     bits = _bits(key, shape) if jnp.result_type(float) == np.float32 else None
     return jnp.log(jax.random.uniform(key, shape) if bits is None else _unit(bits))
 
 
 def distinct(key: PRNGKeyArray, size: int, count: int) -> Array:
-    """``count`` different numbers below ``size``, each subset equally likely.
+    """``count`` distinct indices below ``size``, every subset equally likely.
 
-    The first ``count`` exchanges of a shuffle (Fisher and Yates): sorting a buffer of 10 000, as a whole shuffle does,
+    These are the first ``count`` swaps of a Fisher-Yates shuffle: a full shuffle sorts, and sorting a buffer of 10 000
     takes longer than a step of a small network.
     """
     places = jnp.arange(count)

@@ -6,6 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from thalweg.core import finite, flag, typed_key, whole_number
+from thalweg.spaces.checks import as_shape
+
 
 class Dataset(NamedTuple):
     """Rows to train on and rows held out: `x` is `(rows, *event)`, labels and test rows are None where there are none.
@@ -43,6 +46,7 @@ def check_array(
         raise ValueError(
             f"{name}: expected at least one row, got an empty array of shape {array.shape}; check where it was read"
         )
+    flag("integers", integers)
     whole = jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == np.bool_
     if whole and not integers:
         raise ValueError(
@@ -51,7 +55,7 @@ def check_array(
         )
     if not whole and not jnp.issubdtype(array.dtype, jnp.floating):
         raise ValueError(f"{name}: expected real numbers, got {array.dtype}; convert with .astype('float32')")
-    if event_shape is not None and tuple(array.shape[1:]) != tuple(event_shape):
+    if event_shape is not None and tuple(array.shape[1:]) != as_shape(event_shape):
         raise ValueError(
             f"{name}: expected rows of shape {tuple(event_shape)}, that is an array (rows, "
             f"{', '.join(map(str, event_shape))}), got {array.shape}; reshape the data or change the model"
@@ -66,16 +70,18 @@ def _as_array(x: Any, name: str) -> np.ndarray:
         return np.asarray(x)
     except ValueError as error:  # rows of unequal length
         raise ValueError(f"{name}: expected rows of one shape, got ragged ones; make them equal ({error})") from error
+    except Exception as error:  # whatever the conversion of a foreign object raises
+        raise ValueError(f"{name}: expected an array, got {type(x).__name__}; give numbers in rows") from error
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
-    finite = np.isfinite(array)
-    if finite.all():
+    fine = np.isfinite(array)
+    if fine.all():
         return
-    index = tuple(int(i) for i in np.argwhere(~finite)[0])
+    index = tuple(int(i) for i in np.argwhere(~fine)[0])
     raise ValueError(
         f"{name}: expected finite numbers, got {float(array[index])} at index {index} "
-        f"({int((~finite).sum())} of {array.size} values); remove or fill in those rows"
+        f"({int((~fine).sum())} of {array.size} values); remove or fill in those rows"
     )
 
 
@@ -85,7 +91,8 @@ def check_labels(y: Any, rows: int, *, name: str = "labels") -> np.ndarray:
     >>> check_labels([0, 1, 1], 3)
     array([0, 1, 1])
     """
-    labels = np.asarray(y)
+    rows = whole_number("rows", rows, 0)
+    labels = _as_array(y, name)
     if labels.ndim == 0 or len(labels) != rows:
         raise ValueError(
             f"{name}: expected one label per row, that is {rows}, got shape {labels.shape}; "
@@ -103,8 +110,13 @@ def hold_out(x: np.ndarray, y: np.ndarray | None = None, *, fraction: float, key
     >>> len(split.x_train), len(split.x_test), bool((split.x_test == split.y_test).all())
     (8, 2, True)
     """
+    x = _as_array(x, "x")
+    if x.ndim == 0:
+        raise ValueError("x: expected rows (rows, *event), got a single value; give an array of them")
     rows = len(x)
-    held = round(fraction * rows)
+    y = None if y is None else check_labels(y, rows, name="y")
+    held = round(float(finite("fraction", fraction, scalar=True)) * rows)
+    key = typed_key(key)
     if not 0 < held < rows:
         raise ValueError(
             f"fraction: expected one that leaves rows on both sides, got {fraction} of {rows} rows; "

@@ -1,16 +1,15 @@
 """The two formats that MNIST and CIFAR-10 are published in: IDX files and pickled batches."""
 
-import gzip
 import io
 import math
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from thalweg.data.bounds import read_gzipped, require_file
 from thalweg.data.checks import Dataset, check_labels
 from thalweg.data.pickles import Stream, read_plain_pickle
 
@@ -18,15 +17,7 @@ _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0
 _CIFAR_FOLDER = "cifar-10-batches-py"
 _CIFAR_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 _CIFAR_TEST = "test_batch"
-
-
-def require_file(path: str | Path, what: str) -> Path:
-    """The path, if there is a file; else the sentence that says what was expected there."""
-    place = Path(path).expanduser()
-    if not place.is_file():
-        got = "a folder" if place.is_dir() else "nothing"
-        raise ValueError(f"{place}: expected {what}, got {got}; check the path")
-    return place
+_MOST_MEMBERS = 1000  # of an archive
 
 
 def read_idx(path: str | Path) -> np.ndarray:
@@ -43,7 +34,7 @@ def read_idx(path: str | Path) -> np.ndarray:
     array([7, 2, 1], dtype=uint8)
     """
     place = require_file(path, "an IDX file")
-    content = _gunzip(place)
+    content = read_gzipped(place)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
         raise ValueError(
             f"{place}: expected an IDX file (two zero bytes, then a type), got bytes {content[:4].hex(' ') or 'none'}; "
@@ -62,18 +53,6 @@ def read_idx(path: str | Path) -> np.ndarray:
     return values.astype(dtype.newbyteorder("="))
 
 
-def _gunzip(place: Path) -> bytes:
-    content = place.read_bytes()
-    if content[:2] != b"\x1f\x8b":  # by content, not by name: browsers often unpack and keep the name
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{place}: expected a complete gzip file, got a damaged one ({error}); get it again"
-        ) from error
-
-
 def read_cifar10(path: str | Path) -> Dataset:
     """Read CIFAR-10's python batches as they are: images (n, 32, 32, 3) uint8 and labels (n,) int32.
 
@@ -85,7 +64,7 @@ def read_cifar10(path: str | Path) -> Dataset:
     Traceback (most recent call last):
     ValueError: no/such/folder: expected the folder or archive of CIFAR-10's python batches, got nothing; check the path
     """
-    place = Path(path).expanduser()
+    place = as_path("path", path)
     if place.is_dir():
         inner = place / _CIFAR_FOLDER
         archive = place / "cifar-10-python.tar.gz"
@@ -117,7 +96,11 @@ def _batch(content: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
         )
     if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072 or len(rows) == 0:
         raise ValueError(f"{name}: expected uint8 rows (n, 3072), got {rows.dtype} {rows.shape}; get the file again")
-    labels = check_labels(batch["labels"], len(rows), name=f"{name}, labels").astype(np.int32)
+    labels = batch["labels"]
+    # one by one: numpy would go down into lists within lists without end
+    if not isinstance(labels, (list, np.ndarray)) or not all(isinstance(each, (int, np.integer)) for each in labels):
+        raise ValueError(f"{name}: expected labels that are whole numbers, got something else; get the file again")
+    labels = check_labels(labels, len(rows), name=f"{name}, labels").astype(np.int32)
     return rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
 
@@ -128,22 +111,29 @@ def _missing(place: Path, name: str) -> ValueError:
 
 def _folder_opener(folder: Path) -> Callable[[str], Stream]:
     def open_batch(name: str) -> Stream:
-        if not (folder / name).is_file():
+        if not (folder / name).exists():
             raise _missing(folder, name)
-        return (folder / name).open("rb")
+        return require_file(folder / name, "a CIFAR-10 batch").open("rb")
 
     return open_batch
 
 
 def _archive_opener(archive: Path) -> Callable[[str], Stream]:
+    """Batches by name in a tar archive: its plain files only, neither links nor files with holes."""
+    content = io.BytesIO(read_gzipped(archive))  # bounded before tarfile reads headers of any length
     wanted: dict[str, bytes] = {}
     try:
-        with tarfile.open(archive, "r:*") as tar:
-            for member in tar:  # one pass: going back in a gzip stream would unpack it again
-                stream = tar.extractfile(member)
-                if stream is not None and Path(member.name).name in (*_CIFAR_TRAIN, _CIFAR_TEST):
-                    wanted[Path(member.name).name] = stream.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        with tarfile.open(fileobj=content, mode="r:") as tar:
+            for count, member in enumerate(tar):
+                if count == _MOST_MEMBERS:
+                    raise ValueError(
+                        f"{archive}: expected at most {_MOST_MEMBERS} files, got more; get the archive again"
+                    )
+                name = Path(member.name).name
+                stream = tar.extractfile(member) if member.isreg() and not member.issparse() else None
+                if stream is not None and name in (*_CIFAR_TRAIN, _CIFAR_TEST):
+                    wanted[name] = stream.read()
+    except (tarfile.TarError, EOFError, OSError, UnicodeError) as error:
         raise ValueError(
             f"{archive}: expected a complete tar archive, got a damaged one ({error}); get it again"
         ) from error

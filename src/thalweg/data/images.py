@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from thalweg.core import as_path, finite, flag, whole_number
+from thalweg.data.celeba import read_celeba
 from thalweg.data.checks import Dataset, check_labels
-from thalweg.data.folders import Crop, read_celeba
 from thalweg.data.formats import read_cifar10, read_idx
+from thalweg.data.pictures import Crop
 from thalweg.data.sources import CATALOGUE, data_folder, require
 
 
@@ -19,6 +21,9 @@ def scale_pixels(pixels: np.ndarray, levels: int = 256) -> np.ndarray:
     >>> scale_pixels(np.array([0, 255], np.uint8))
     array([-0.99609375,  0.99609375], dtype=float32)
     """
+    levels = whole_number("levels", levels, 2, "pictures of bytes have 256")
+    if isinstance(pixels, np.ma.MaskedArray) or not isinstance(pixels, np.ndarray):
+        raise ValueError(f"pixels: expected a numpy array of integers, got {type(pixels).__name__}; convert it first")
     if not np.issubdtype(pixels.dtype, np.integer):
         raise ValueError(f"pixels: expected integers 0 to {levels - 1}, got {pixels.dtype}; they seem scaled already")
     if pixels.size and (pixels.min() < 0 or pixels.max() >= levels):
@@ -39,11 +44,15 @@ def to_pixels(x: np.ndarray, levels: int = 256) -> np.ndarray:
     >>> to_pixels(np.array([-0.99609375, 0.0, 0.99609375, 1.2]))
     array([  0, 128, 255, 255], dtype=uint8)
     """
-    return np.clip(np.floor((np.asarray(x) + 1) * (levels / 2)), 0, levels - 1).astype(np.uint8)
+    levels = whole_number("levels", levels, 2, "pictures of bytes have 256")
+    if levels > 256:
+        raise ValueError(f"expected levels <= 256, which fit a byte, got {levels}; give fewer")
+    values = np.asarray(finite("x", x))
+    return np.clip(np.floor((values + 1) * (levels / 2)), 0, levels - 1).astype(np.uint8)
 
 
 def _scaled(data: Dataset, raw: bool, levels: int = 256) -> Dataset:
-    if raw:
+    if flag("raw", raw):
         return data
     x_test = None if data.x_test is None else scale_pixels(data.x_test, levels)
     return data._replace(x_train=scale_pixels(data.x_train, levels), x_test=x_test)
@@ -150,4 +159,4 @@ def celeba(
 
 
 def _place(name: str, folder: str | Path | None) -> Path:
-    return data_folder() / name if folder is None else Path(folder).expanduser()
+    return data_folder() / name if folder is None else as_path("folder", folder)

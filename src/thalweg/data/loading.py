@@ -2,17 +2,20 @@
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from thalweg.core import as_path
 from thalweg.data.checks import Dataset, check_array, check_labels, hold_out
-from thalweg.data.folders import Crop, read_image_folder
+from thalweg.data.folders import read_image_folder
 from thalweg.data.formats import read_cifar10, read_idx
 from thalweg.data.images import celeba, cifar10, digits, fashion_mnist, mnist, scale_pixels
+from thalweg.data.mixed_tables import read_table
+from thalweg.data.pictures import Crop, Size
 from thalweg.data.sources import CATALOGUE
 from thalweg.data.tables import read_csv, read_npy, read_npz
 from thalweg.data.toys import TOYS
@@ -36,7 +39,7 @@ def load(source: str | Path, **options: Any) -> Dataset:
     | a toy (`two_moons`, …) | `n=10000`, `n_test=2000`, `key=None`, and the toy's own, such as `sigma` |
     | `digits`, `mnist`, `fashion_mnist`, `cifar10`, `celeba` | those of the functions of that name |
     | `.npy`, `.npz` | `raw`, `test_fraction`, `key`; for `.npz` also `x` and `y`, the names of the arrays to take |
-    | `.csv`, `.tsv` | `label`, `delimiter`, `test_fraction`, `key` |
+    | `.csv`, `.tsv` | `label`, `delimiter`, `drop`, `standardise`, `test_fraction`, `key` |
     | an IDX file, a `.tar.gz` of CIFAR-10 | `raw` |
     | a folder: MNIST-style IDX files, CIFAR-10 batches, CelebA, or images | `raw` and those of the reader |
 
@@ -44,7 +47,9 @@ def load(source: str | Path, **options: Any) -> Dataset:
     are scaled into (-1, 1), or kept as 0 and 1 where they are nothing else; other integers keep their values.
     `test_fraction` holds rows out at random where the source has no test rows; `key` None is `jax.random.key(0)`, the
     same rows every time. In an `.npz`, `x_train`, `y_train`, `x_test`, `y_test` are taken by name, else `x` and `y` or
-    another usual name; validation arrays are left alone (`read_npz` gives them).
+    another usual name; validation arrays are left alone (`read_npz` gives them). Of a CSV the columns named in `drop`
+    are left out; the numbers are as they stand, or with `standardise=True` the coordinates of `read_table`, which takes
+    categories and missing values too. Pictures have one channel where all of them are grey.
 
     >>> load("checkerboard", n=100).x_train.shape
     (100, 2)
@@ -52,7 +57,7 @@ def load(source: str | Path, **options: Any) -> Dataset:
     Traceback (most recent call last):
     ValueError: checkrboard: expected a data set's name or a path, got neither; did you mean 'checkerboard'?
     """
-    name, path = str(source), Path(source).expanduser()
+    name, path = str(source), as_path("source", source)
     if name in TOYS:
         return _checked(_toy(name, options), name)
     if name in _IMAGES:
@@ -131,9 +136,9 @@ def _folder_reader(folder: Path) -> Callable[..., Dataset]:
 def _image_folder(
     folder: Path,
     *,
-    size: int | None = None,
+    size: Size = None,
     crop: Crop = None,
-    grey: bool = False,
+    grey: bool | None = None,
     raw: bool = False,
     progress: bool = False,
     test_fraction: float = 0.0,
@@ -190,10 +195,19 @@ def _csv(
     *,
     label: str | int | None = None,
     delimiter: str | None = None,
+    drop: Sequence[str] = (),
+    standardise: bool = False,
     test_fraction: float = 0.0,
     key: jax.Array | None = None,
 ) -> Dataset:
-    table = read_csv(path, label=label, delimiter=delimiter)
+    if standardise:
+        if label is not None:
+            raise ValueError(
+                f"{path}: expected no label where the columns are standardised, since labels are a column like the "
+                f"others, got {label!r}; leave out one of the two"
+            )
+        return _split(Dataset(read_table(path, drop=drop, delimiter=delimiter).x), test_fraction, key)
+    table = read_csv(path, label=label, delimiter=delimiter, drop=drop)
     return _split(Dataset(table.x, table.y), test_fraction, key)
 
 

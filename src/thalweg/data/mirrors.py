@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 from urllib.parse import urlsplit
 
+from thalweg.core import as_path
 from thalweg.core.progress import progress_bar
 from thalweg.data.sources import CATALOGUE, RemoteFile, Source, data_folder, find
 
@@ -38,7 +39,7 @@ def download(source: str | Source, folder: str | Path | None = None, *, progress
         raise ValueError(
             f"{entry.name}: expected a data set with files to get, got one that is made on the spot; just load it"
         )
-    base = data_folder() if folder is None else Path(folder).expanduser()
+    base = data_folder() if folder is None else as_path("folder", folder)
     place = base / entry.name
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -5,12 +5,18 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from thalweg.core import as_path
+
 
 class RemoteFile(NamedTuple):
     """One published file: its name here, size in bytes, SHA-256, mirrors in order of preference.
 
     `instead` names what serves as well when the user has put it there, for example the unpacked file. An `optional`
     file is fetched with the others, but the data set loads without it.
+
+    >>> file = CATALOGUE["mnist"].files[0]
+    >>> file.size > 1_000_000, len(file.sha256), len(file.urls) > 1
+    (True, 64, True)
     """
 
     name: str
@@ -22,7 +28,11 @@ class RemoteFile(NamedTuple):
 
 
 class Source(NamedTuple):
-    """One data set of the catalogue."""
+    """One data set of the catalogue: its name, what it is, the shape of a point in words, and the files to fetch.
+
+    >>> CATALOGUE["two_moons"].shape, CATALOGUE["two_moons"].files
+    ('2', ())
+    """
 
     name: str
     what: str
@@ -31,7 +41,12 @@ class Source(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of `thalweg data list`; `size` is the bytes to fetch, none for what is made on the spot."""
+    """One line of `thalweg data list`; `size` is the bytes to fetch, none for what is made on the spot.
+
+    >>> row = listing()[0]
+    >>> row.name, row.size, row.present
+    ('two_moons', 0, True)
+    """
 
     name: str
     what: str
@@ -123,6 +138,7 @@ _CELEBA = (
     ),
 )
 
+# every data set that `load` knows, by its name
 CATALOGUE: dict[str, Source] = {
     source.name: source
     for source in (
@@ -189,7 +205,7 @@ def listing(folder: str | Path | None = None) -> list[Row]:
     >>> [(row.name, row.present) for row in listing()][8]
     ('digits', True)
     """
-    base = data_folder() if folder is None else Path(folder).expanduser()
+    base = data_folder() if folder is None else as_path("folder", folder)
     return [
         Row(
             source.name,

@@ -1,22 +1,29 @@
 """Arrays in numpy's files and tables in CSV: numbers only, nothing pickled, every gap named by its place."""
 
-import csv
+import math
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from thalweg.data.bounds import MOST_BYTES, MOST_UNPACKED, check_member, require_file
+from thalweg.data.cells import MISSING, drop_columns, is_text, number, read_cells
 from thalweg.data.checks import check_array
-from thalweg.data.formats import require_file
 
-_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-"})
+_MOST_ARRAYS = 1000
 
 
 class Table(NamedTuple):
-    """A CSV table: `x` (rows, columns) float32, the columns' names, and where asked for labels and their names."""
+    """A CSV table: `x` (rows, columns) float32, the columns' names, and where asked for labels and their names.
+
+    >>> table = Table(np.zeros((3, 2), np.float32), ("height", "weight"))
+    >>> table.x.shape, table.y
+    ((3, 2), None)
+    """
 
     x: np.ndarray
     columns: tuple[str, ...]
@@ -36,7 +43,7 @@ def read_npy(path: str | Path) -> np.ndarray:
     """
     place = require_file(path, "a .npy file")
     with place.open("rb") as stream:
-        return _read_array(stream, str(place))
+        return _read_array(stream, str(place), place.stat().st_size, MOST_BYTES)
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
@@ -51,34 +58,70 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     place = require_file(path, "an .npz file")
     try:
         with zipfile.ZipFile(place) as archive:
-            return {name.removesuffix(".npy"): _member(archive, name, place) for name in archive.namelist()}
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            members = archive.infolist()
+            names = [_array_name(member, place) for member in members]
+            if len(set(names)) < len(names) or len(names) > _MOST_ARRAYS:
+                raise ValueError(
+                    f"{place}: expected at most {_MOST_ARRAYS} arrays of different names, got {len(names)} of which "
+                    f"{len(set(names))} differ; save it again"
+                )
+            left, arrays = MOST_UNPACKED, {}
+            for name, member in zip(names, members, strict=True):
+                with archive.open(check_member(member, place, left)) as stream:
+                    arrays[name] = _read_array(stream, f"{place}: {name}", member.file_size, left)
+                left -= member.file_size
+            return arrays
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise ValueError(
             f"{place}: expected a complete .npz file, got a damaged one ({error}); get it again"
         ) from error
 
 
-def _member(archive: zipfile.ZipFile, name: str, place: Path) -> np.ndarray:
-    with archive.open(name) as stream:
-        return _read_array(stream, f"{place}: {name.removesuffix('.npy')}")
+def _array_name(member: zipfile.ZipInfo, place: Path) -> str:
+    name = member.filename.removesuffix(".npy")
+    if (
+        not name.isprintable()
+        or not 0 < len(name) <= 200
+        or any(mark in name for mark in ("\\", ".."))
+        or name[0] == "/"
+    ):
+        raise ValueError(f"{place}: expected arrays with plain names, got {member.filename[:80]!r}; save it again")
+    return name
 
 
-def _read_array(stream: Any, name: str) -> np.ndarray:
+def _read_array(stream: Any, name: str, size: int, most: int) -> np.ndarray:
+    """One array of a file of ``size`` bytes: what its header claims is compared with these before memory is taken."""
     try:
+        version = np.lib.format.read_magic(stream)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"version {version}")
+        shape, _, dtype = readers[version](stream)
+        claimed, there = math.prod(shape) * dtype.itemsize, size - stream.tell()
+        if dtype.hasobject:
+            raise ValueError("Object arrays, which are pickles")
+        if dtype.itemsize == 0 or claimed != there:
+            raise ValueError(f"{there} bytes for {dtype} values of shape {shape}")
+        if claimed > most:
+            raise ValueError(f"{claimed / 1e6:.0f} MB where {most / 1e6:.0f} MB are the limit")
+        stream.seek(0)
         return np.lib.format.read_array(stream, allow_pickle=False)
-    except (ValueError, EOFError, MemoryError, SyntaxError, tokenize.TokenError) as error:
+    except (ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
         raise ValueError(
             f"{name}: expected a complete numpy array of numbers, got none ({str(error).rstrip('.')}); save it again"
         ) from error
 
 
-def read_csv(path: str | Path, *, label: str | int | None = None, delimiter: str | None = None) -> Table:
+def read_csv(
+    path: str | Path, *, label: str | int | None = None, delimiter: str | None = None, drop: Sequence[str] = ()
+) -> Table:
     """Read a CSV table of numbers; a header is found by itself, columns without one are called 0, 1, ….
 
     `label` names (or counts) the column of labels, which is taken out of `x`: whole numbers stay as they are, anything
     else becomes classes 0, 1, … in sorted order. `delimiter` is a comma, semicolon or tab, found by itself. The first
     line is a header if some column has text there and a number below it, or if all of it is text. A missing value, NaN
-    or text in a column of numbers is refused by row (data rows count from 1) and column.
+    or text in a column of numbers is refused by row (data rows count from 1) and column; `read_table` takes both.
+    Columns named in `drop` are left out.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -89,13 +132,7 @@ def read_csv(path: str | Path, *, label: str | int | None = None, delimiter: str
           y=array([0, 1], dtype=int32), classes=('cat', 'dog'))
     """
     place = require_file(path, "a CSV file")
-    rows = _cells(place, delimiter)
-    if rows and _has_header(rows):
-        columns, rows = tuple(cell or str(i) for i, cell in enumerate(rows[0])), rows[1:]
-    else:
-        columns = tuple(str(i) for i in range(len(rows[0]))) if rows else ()
-    if not rows:
-        raise ValueError(f"{place}: expected at least one row of numbers, got an empty table; check the file")
+    columns, rows = drop_columns(*read_cells(place, delimiter), drop, place)
     position = None if label is None else _position(label, columns, place)
     kept = [i for i in range(len(columns)) if i != position]
     if not kept:
@@ -105,50 +142,6 @@ def read_csv(path: str | Path, *, label: str | int | None = None, delimiter: str
     if position is None:
         return Table(x, names)
     return Table(x, names, *_labels([row[position] for row in rows], columns[position], place))
-
-
-def _cells(place: Path, delimiter: str | None) -> list[list[str]]:
-    try:
-        with place.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets put a mark before the first cell
-            first = stream.readline()
-            stream.seek(0)
-            separator = delimiter or max(",;\t", key=first.count)
-            reader = csv.reader(stream, delimiter=separator, skipinitialspace=True)
-            rows: list[list[str]] = []
-            for row in reader:
-                if not row:
-                    continue  # a blank line, most often the last
-                if rows and len(row) != len(rows[0]):
-                    raise ValueError(
-                        f"{place}, line {reader.line_num}: expected {len(rows[0])} cells as in the first line, "
-                        f"got {len(row)}; correct the line, or give the delimiter"
-                    )
-                rows.append([cell.strip() for cell in row])
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{place}: expected text in UTF-8, got other bytes ({error}); save the table as UTF-8"
-        ) from error
-    except csv.Error as error:
-        raise ValueError(f"{place}: expected a CSV table, got something else ({error}); check the file") from error
-    return rows
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _is_text(cell: str) -> bool:
-    return _number(cell) is None and cell.lower() not in _MISSING
-
-
-def _has_header(rows: list[list[str]]) -> bool:
-    first = [_is_text(cell) for cell in rows[0]]
-    if all(first):
-        return True
-    return len(rows) > 1 and any(t and _number(cell) is not None for t, cell in zip(first, rows[1], strict=True))
 
 
 def _position(label: str | int, columns: tuple[str, ...], place: Path) -> int:
@@ -168,11 +161,11 @@ def _numbers(cells: list[str], column: str, place: Path) -> np.ndarray:
     except ValueError:
         pass  # which cell it was is found below
     for row, cell in enumerate(cells, start=1):
-        number = _number(cell)
-        if number is None or not abs(number) <= float(np.finfo(np.float32).max):
-            got = "a missing value" if cell.lower() in _MISSING else repr(cell)
+        value = number(cell)
+        if value is None or not abs(value) <= float(np.finfo(np.float32).max):
+            got = "a missing value" if cell.lower() in MISSING else repr(cell)
             fix = (
-                "name the column as the label or remove it" if _is_text(cell) else "fill in the value or remove the row"
+                "name the column as the label or remove it" if is_text(cell) else "fill in the value or remove the row"
             )
             raise ValueError(f"{place}: expected a number in row {row}, column {column!r}, got {got}; {fix}")
     raise AssertionError("a column that numpy cannot read has a cell that float cannot")
@@ -180,20 +173,28 @@ def _numbers(cells: list[str], column: str, place: Path) -> np.ndarray:
 
 def _labels(cells: list[str], column: str, place: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
     for row, cell in enumerate(cells, start=1):
-        if cell.lower() in _MISSING:
+        if cell.lower() in MISSING:
             raise ValueError(
                 f"{place}: expected a label in row {row}, column {column!r}, got a missing value; "
                 "fill it in or remove the row"
             )
-    numbers = [_number(cell) for cell in cells]
-    if all(number is not None and number.is_integer() and abs(number) < 2**31 for number in numbers):
+    numbers = [number(cell) for cell in cells]
+    if all(each is not None and each.is_integer() and abs(each) < 2**31 for each in numbers):
         return np.array(numbers).astype(np.int32), None
     classes, codes = np.unique(np.array(cells), return_inverse=True)
     return codes.astype(np.int32), tuple(str(name) for name in classes)
 
 
 class Standardiser(NamedTuple):
-    """The map to zero mean and unit spread, learnt from training rows; call it on any rows, `inverse` undoes it."""
+    """``z = (x - mean) / scale``, the map to zero mean and unit spread, learnt from training rows; `inverse` undoes it.
+
+    ``mean`` and ``scale`` are ``(columns,)``; call it on any rows ``(rows, columns)``.
+
+    >>> standardiser = Standardiser(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
+    >>> z = standardiser(np.array([[3.0, 2.0]]))
+    >>> z.tolist(), standardiser.inverse(z).tolist()
+    ([[1.0, 0.0]], [[3.0, 2.0]])
+    """
 
     mean: np.ndarray
     scale: np.ndarray

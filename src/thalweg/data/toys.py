@@ -4,6 +4,7 @@ Every function can be jitted with `n` static. Where the density has a closed for
 come with their energy, a `thalweg.energies.GaussianMixture`.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from thalweg.core import check_point, finite, non_negative, positive, real, typed_key, whole_number
 from thalweg.energies.analytic import GaussianMixture
 
 Scalar = float | int | Float[Array, ""]
@@ -19,9 +21,13 @@ Weights = Sequence[float | int] | np.ndarray | Array | None
 Points = Float[Array, "rows 2"]
 
 
-def _check_n(n: int) -> None:
-    if n < 1:
-        raise ValueError(f"n: expected at least one point, got {n}; ask for n >= 1")
+def _begin(key: Any, n: Any) -> tuple[Array, int]:
+    """A random key and a number of points, checked."""
+    return typed_key(key), whole_number("n", n, hint="ask for at least one point")
+
+
+def _sigma(value: Any, name: str = "sigma") -> Array:
+    return non_negative(name, value, scalar=True)
 
 
 def _polar(radius: Array, angle: Array) -> Array:
@@ -36,13 +42,13 @@ def two_moons(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
     >>> two_moons(jax.random.key(0), 5).shape
     (5, 2)
     """
-    _check_n(n)
+    key, n = _begin(key, n)
     which, along, noise = jax.random.split(key, 3)
     t = jax.random.uniform(along, (n,), maxval=jnp.pi)
     upper = jnp.stack([jnp.cos(t), jnp.sin(t)], axis=-1)
     lower = jnp.stack([1 - jnp.cos(t), 0.5 - jnp.sin(t)], axis=-1)
     moon = jax.random.bernoulli(which, 0.5, (n, 1))
-    return jnp.where(moon, upper, lower) + sigma * jax.random.normal(noise, (n, 2))
+    return jnp.where(moon, upper, lower) + _sigma(sigma) * jax.random.normal(noise, (n, 2))
 
 
 def rings(
@@ -56,11 +62,11 @@ def rings(
     >>> rings(jax.random.key(0), 5).shape
     (5, 2)
     """
-    _check_n(n)
+    key, n = _begin(key, n)
     which, around, noise = jax.random.split(key, 3)
-    radius = jax.random.choice(which, jnp.asarray(radii, jnp.float32), (n,))
+    radius = jax.random.choice(which, jnp.atleast_1d(non_negative("radii", radii)).reshape(-1), (n,))
     angle = jax.random.uniform(around, (n,), maxval=2 * jnp.pi)
-    return _polar(radius, angle) + sigma * jax.random.normal(noise, (n, 2))
+    return _polar(radius, angle) + _sigma(sigma) * jax.random.normal(noise, (n, 2))
 
 
 def pinwheel(
@@ -80,10 +86,12 @@ def pinwheel(
     >>> pinwheel(jax.random.key(0), 5).shape
     (5, 2)
     """
-    _check_n(n)
+    key, n = _begin(key, n)
     which, noise = jax.random.split(key)
+    arms, rate, scale = whole_number("arms", arms), finite("rate", rate, scalar=True), _sigma(scale, "scale")
     arm = jax.random.randint(which, (n,), 0, arms)
-    u = jax.random.normal(noise, (n, 2)) * jnp.stack([jnp.asarray(radial_sigma), jnp.asarray(tangential_sigma)])
+    sigmas = [_sigma(radial_sigma, "radial_sigma"), _sigma(tangential_sigma, "tangential_sigma")]
+    u = jax.random.normal(noise, (n, 2)) * jnp.stack(sigmas)
     u = u.at[:, 0].add(1.0)
     angle = 2 * jnp.pi * arm / arms + rate * jnp.exp(u[:, 0])
     cos, sin = jnp.cos(angle), jnp.sin(angle)
@@ -99,9 +107,10 @@ def checkerboard(key: PRNGKeyArray, n: int, squares: int = 4, half_width: Scalar
     >>> checkerboard(jax.random.key(0), 5).shape
     (5, 2)
     """
-    _check_n(n)
+    key, n = _begin(key, n)
     which, inside = jax.random.split(key)
     columns, lines = np.nonzero(_dark(squares))
+    half_width = positive("half_width", half_width, scalar=True)
     cell = jax.random.randint(which, (n,), 0, len(columns))
     corner = jnp.stack([jnp.asarray(columns)[cell], jnp.asarray(lines)[cell]], axis=-1)
     side = 2 * half_width / squares
@@ -109,8 +118,9 @@ def checkerboard(key: PRNGKeyArray, n: int, squares: int = 4, half_width: Scalar
 
 
 def _dark(squares: int) -> np.ndarray:
-    if squares < 2:
-        raise ValueError(f"squares: expected a board of at least 2 × 2, got {squares}; ask for squares >= 2")
+    squares = whole_number("squares", squares, 2, "the smallest board is 2 × 2")
+    if squares > 10_000:
+        raise ValueError(f"expected squares <= 10000, got {squares}; every square of the board is counted")
     return np.add.outer(np.arange(squares), np.arange(squares)) % 2 == 0
 
 
@@ -120,14 +130,17 @@ def checkerboard_log_prob(x: Float[Array, "2"], squares: int = 4, half_width: Sc
     >>> float(jnp.exp(checkerboard_log_prob(jnp.array([-3.0, -3.0]))))
     0.03125
     """
+    check_point(x, (2,))
+    half_width = positive("half_width", half_width, scalar=True)
+    area = _dark(squares).sum()
     side = 2 * half_width / squares
     cell = jnp.floor((x + half_width) / side).astype(jnp.int32)
     dark = jnp.all((cell >= 0) & (cell < squares)) & (cell.sum() % 2 == 0)
-    return jnp.where(dark, -jnp.log(_dark(squares).sum() * side**2), -jnp.inf)
+    return jnp.where(dark, -jnp.log(area * side**2), -jnp.inf)
 
 
 def _eight_weights(weights: Weights) -> np.ndarray:
-    values = np.full(8, 1 / 8) if weights is None else np.asarray(weights, dtype=np.float64)
+    values = np.full(8, 1 / 8) if weights is None else np.asarray(real("weights", weights), np.float64)
     if values.shape != (8,) or not np.isfinite(values).all() or (values < 0).any() or values.sum() <= 0:
         raise ValueError(
             f"weights: expected eight non-negative numbers, not all zero, got {weights}; give one per mode"
@@ -136,7 +149,8 @@ def _eight_weights(weights: Weights) -> np.ndarray:
 
 
 def _eight_means(radius: Scalar) -> Array:
-    return _polar(jnp.broadcast_to(jnp.asarray(radius, jnp.float32), (8,)), jnp.arange(8) * (jnp.pi / 4))
+    radius = non_negative("radius", radius, scalar=True)
+    return _polar(jnp.broadcast_to(radius, (8,)), jnp.arange(8) * (jnp.pi / 4))
 
 
 def eight_gaussians(
@@ -148,15 +162,15 @@ def eight_gaussians(
 ) -> Points:
     """Eight Gaussians N(m_k, sigma² I) with m_k evenly on a circle, mode 0 at (radius, 0), going anticlockwise.
 
-    `weights` (8,) need not sum to one; None is one eighth each. `eight_gaussians_density` is the exact density.
+    `weights` (8,) need not sum to one; None is one eighth each. `eight_gaussians_energy` is the exact density.
 
     >>> eight_gaussians(jax.random.key(0), 5, weights=[4, 1, 1, 1, 1, 1, 1, 1]).shape
     (5, 2)
     """
-    _check_n(n)
+    key, n = _begin(key, n)
     which, noise = jax.random.split(key)
     mode = jax.random.categorical(which, jnp.log(_eight_weights(weights)), shape=(n,))
-    return _eight_means(radius)[mode] + sigma * jax.random.normal(noise, (n, 2))
+    return _eight_means(radius)[mode] + _sigma(sigma) * jax.random.normal(noise, (n, 2))
 
 
 def spirals(key: PRNGKeyArray, n: int, arms: int = 2, turns: Scalar = 1.5, sigma: Scalar = 0.1) -> Points:
@@ -168,11 +182,12 @@ def spirals(key: PRNGKeyArray, n: int, arms: int = 2, turns: Scalar = 1.5, sigma
     >>> spirals(jax.random.key(0), 5).shape
     (5, 2)
     """
-    _check_n(n)
+    key, n = _begin(key, n)
     which, along, noise = jax.random.split(key, 3)
+    arms, turns = whole_number("arms", arms), finite("turns", turns, scalar=True)
     arm = jax.random.randint(which, (n,), 0, arms)
     s = jnp.sqrt(jax.random.uniform(along, (n,)))
-    return _polar(4 * s, 2 * jnp.pi * (turns * s + arm / arms)) + sigma * jax.random.normal(noise, (n, 2))
+    return _polar(4 * s, 2 * jnp.pi * (turns * s + arm / arms)) + _sigma(sigma) * jax.random.normal(noise, (n, 2))
 
 
 def swiss_roll(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
@@ -183,30 +198,30 @@ def swiss_roll(key: PRNGKeyArray, n: int, sigma: Scalar = 0.1) -> Points:
     >>> swiss_roll(jax.random.key(0), 5).shape
     (5, 2)
     """
-    _check_n(n)
+    key, n = _begin(key, n)
     along, noise = jax.random.split(key)
     t = jax.random.uniform(along, (n,), minval=1.5 * jnp.pi, maxval=4.5 * jnp.pi)
-    return _polar(t / 4, t) + sigma * jax.random.normal(noise, (n, 2))
+    return _polar(t / 4, t) + _sigma(sigma) * jax.random.normal(noise, (n, 2))
 
 
-def eight_gaussians_density(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
+def eight_gaussians_energy(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
     """The exact density behind `eight_gaussians`, as an energy that also gives `log_z` and `sample`.
 
-    >>> eight_gaussians_density().sample(jax.random.key(0), (5,)).shape
+    >>> eight_gaussians_energy().sample(jax.random.key(0), (5,)).shape
     (5, 2)
     """
     shares = _eight_weights(weights)
     modes = np.flatnonzero(shares)  # a mode of weight zero has no part in the density
-    covariances = jnp.broadcast_to(jnp.asarray(sigma, jnp.float32) ** 2 * jnp.eye(2), (len(modes), 2, 2))
+    covariances = jnp.broadcast_to(positive("sigma", sigma, scalar=True) ** 2 * jnp.eye(2), (len(modes), 2, 2))
     return GaussianMixture(shares[modes], _eight_means(radius)[modes], covariances)
 
 
-def skewed_mixture() -> GaussianMixture:
+def skewed_mixture_energy() -> GaussianMixture:
     """Three Gaussians with weights 0.6, 0.3, 0.1 and unlike, tilted covariances: nothing about it is symmetric.
 
     A sampler that gets a sign, an axis or a mode weight wrong cannot hide on it.
 
-    >>> skewed_mixture().sample(jax.random.key(0), (5,)).shape
+    >>> skewed_mixture_energy().sample(jax.random.key(0), (5,)).shape
     (5, 2)
     """
     weights = jnp.array([0.6, 0.3, 0.1])
@@ -215,11 +230,33 @@ def skewed_mixture() -> GaussianMixture:
     return GaussianMixture(weights, means, covariances)
 
 
+def eight_gaussians_density(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
+    """The old name of `eight_gaussians_energy`, which says what is returned; gone in the next release."""
+    _warn_renamed("eight_gaussians_density")
+    return eight_gaussians_energy(weights, radius, sigma)
+
+
+def skewed_mixture() -> GaussianMixture:
+    """The old name of `skewed_mixture_energy`, which says what is returned; gone in the next release."""
+    _warn_renamed("skewed_mixture")
+    return skewed_mixture_energy()
+
+
+def _warn_renamed(name: str) -> None:
+    new = name.removesuffix("_density") + "_energy"
+    warnings.warn(
+        f"thalweg.data.{name} is now called {new}, since it returns an energy; the old name goes in the next release",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
 def _draw_skewed_mixture(key: PRNGKeyArray, n: int) -> Points:
-    _check_n(n)
-    return skewed_mixture().sample(key, (n,))
+    key, n = _begin(key, n)
+    return skewed_mixture_energy().sample(key, (n,))
 
 
+# every toy by its name: TOYS[name](key, n) draws n points
 TOYS: dict[str, Callable[..., Any]] = {
     "two_moons": two_moons,
     "rings": rings,

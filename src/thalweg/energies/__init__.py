@@ -1,19 +1,22 @@
-"""Energies: analytic targets, lattices and networks, and what is made of them."""
+"""Energies: analytic targets, the exponential family, lattices and neural networks, and ways to combine them."""
 
+from thalweg.core import shorten_signatures
 from thalweg.energies.analytic import Gaussian, GaussianMixture, two_bumps
 from thalweg.energies.clamped import clamp
 from thalweg.energies.compose import smoothed, tempered
-from thalweg.energies.conditional import joint, marginal, swapped
+from thalweg.energies.confined import confined
 from thalweg.energies.couplings import Graph, Grid, Matrix
 from thalweg.energies.curved import Banana, DoubleWell, Funnel, Ring
 from thalweg.energies.exponential import Exponential, Gamma, Normal
 from thalweg.energies.exponential_bounded import Beta, Dirichlet
 from thalweg.energies.exponential_discrete import Bernoulli, Poisson
 from thalweg.energies.exponential_matrix import Wishart
+from thalweg.energies.labelled import LabelledMLP
 from thalweg.energies.lattice import GaussianField, Ising, Potts
 from thalweg.energies.neural import MLP, ConvNet, ResNet
 from thalweg.energies.noise_conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
 from thalweg.energies.positive_forms import PositiveForm
+from thalweg.energies.two_variables import joint, marginal, swapped
 from thalweg.energies.unet import NoiseConditionalScoreUNet, NoiseConditionalUNet
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "Graph",
     "Grid",
     "Ising",
+    "LabelledMLP",
     "Matrix",
     "NoiseConditionalMLP",
     "NoiseConditionalScoreMLP",
@@ -47,6 +51,7 @@ __all__ = [
     "ScoreMLP",
     "Wishart",
     "clamp",
+    "confined",
     "joint",
     "marginal",
     "smoothed",
@@ -54,3 +59,5 @@ __all__ = [
     "tempered",
     "two_bumps",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -1,4 +1,4 @@
-"""Gaussians and their mixtures, with log Z, samples and moments known exactly: what all else is checked on."""
+"""Gaussians and Gaussian mixtures, with exact log Z, samples and moments: the reference targets of the tests."""
 
 import math
 from typing import Any
@@ -9,7 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, HasLogZ, HasSampler, HasSmoothing, check_point, finite, is_concrete, positive, real
+from thalweg.core import (
+    Energy,
+    HasLogZ,
+    HasSampler,
+    HasSmoothing,
+    check_point,
+    finite,
+    is_concrete,
+    key_and_shape,
+    positive,
+    real,
+)
 from thalweg.spaces import Real
 from thalweg.spaces.continuous import real_space
 
@@ -24,12 +35,12 @@ class HasMoments(Energy):
 class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     r"""``E(x) = ½(x - μ)ᵀΣ⁻¹(x - μ)``, ``log Z = ½ log det(2πΣ)``.
 
-    Kept as μ and the whitening W with ``WᵀW = Σ⁻¹``, lower triangular, so that Σ stays positive definite when the
-    energy is trained; of a diagonal Σ only the diagonal is kept.
+    Stored as μ and a lower-triangular whitening matrix W with ``WᵀW = Σ⁻¹``, so that Σ stays positive definite when the
+    energy is trained; for a diagonal Σ only the diagonal is stored.
 
     Args:
-        mean: ``(d,)``, or a number for a density on plain numbers.
-        covariance: ``(d, d)``, or the diagonal ``(d,)``, or one variance for all.
+        mean: ``(d,)``, or a number if points are scalars.
+        covariance: ``(d, d)``, or the diagonal ``(d,)``, or one variance for all; by default the identity.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Gaussian(jnp.zeros(2), jnp.array([[2.0, 0.6], [0.6, 1.0]]))
@@ -42,7 +53,7 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     mean: Array
     whitening: Array
 
-    def __init__(self, mean: Any, covariance: Any):
+    def __init__(self, mean: Any, covariance: Any = 1.0):
         self.mean, covariance = finite("mean", mean), real("covariance", covariance)
         event = self.mean.shape
         if len(event) > 1 or covariance.shape not in ((), event, event * 2):
@@ -67,9 +78,10 @@ class Gaussian(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.mean.shape)
-        return 0.5 * jnp.sum(_whitened(self.whitening, x - self.mean) ** 2)
+        return 0.5 * jnp.sum(_whiten(self.whitening, x - self.mean) ** 2)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, *self.mean.shape))
         root = _root(self.whitening, self.mean)
         return self.mean + (noise * root if root.shape == self.mean.shape else noise @ root.T)
@@ -83,24 +95,31 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
     r"""``E(x) = -log Σ_k w_k N(x; μ_k, Σ_k)`` with any positive weights; ``log Z = log Σ_k w_k``.
 
     Args:
-        weights: ``(K,)``, positive; they need not sum to one.
-        means: ``(K, d)``, or ``(K,)`` for a density on plain numbers.
-        covariances: ``(K, d, d)``, or diagonals ``(K, d)``, or one variance per component ``(K,)``, or one for all.
+        weights: ``(K,)``, positive; they need not sum to one. By default all are ``1/K``.
+        means: ``(K, d)``, or ``(K,)`` if points are scalars.
+        covariances: ``(K, d, d)``, or diagonals ``(K, d)``, or one variance per component ``(K,)``, or one for all; by
+            default the identity.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.GaussianMixture(jnp.array([0.75, 0.25]), jnp.array([[-2.0, 0.0], [2.0, 0.0]]), 0.5)
     >>> [round(float(value), 4) for value in energy.mean]
     [-1.0, 0.0]
+    >>> tw.energies.GaussianMixture(means=jnp.array([[-2.0, 0.0], [2.0, 0.0]])).weights.tolist()
+    [0.5, 0.5]
     """
 
     log_weights: Array
     means: Array
     whitenings: Array
 
-    def __init__(self, weights: Any, means: Any, covariances: Any):
+    def __init__(self, weights: Any = None, means: Any = None, covariances: Any = 1.0):
+        if means is None:
+            raise ValueError("expected the means of the components, got none; write GaussianMixture(means=...)")
         self.means = finite("means", means)
-        weights, covariances = positive("every weight", weights), real("covariances", covariances)
         count, event = self.means.shape[:1], self.means.shape[1:]
+        equal = jnp.full(count, 1 / max(1, math.prod(count)))
+        weights = equal if weights is None else positive("every weight", weights)
+        covariances = real("covariances", covariances)
         if self.means.ndim not in (1, 2) or weights.shape != count:
             raise ValueError(
                 f"expected weights (K,) and means (K, d) or (K,), got {weights.shape} and {self.means.shape}; "
@@ -136,12 +155,12 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     @property
     def mean(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """``Σ_k w_k μ_k`` with the weights' sum made one."""
+        """``Σ_k w_k μ_k`` with normalised weights."""
         return jnp.tensordot(jax.nn.softmax(self.log_weights), self.means, 1)
 
     @property
     def covariance(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """``Σ_k w_k (Σ_k + (μ_k - m)(μ_k - m)ᵀ)`` with the weights' sum made one, ``m`` the mean."""
+        """``Σ_k w_k (Σ_k + (μ_k - m)(μ_k - m)ᵀ)`` with normalised weights and the mean m."""
         apart = jax.vmap(lambda shift: jnp.multiply.outer(shift, shift))(self.means - self.mean)
         return jnp.tensordot(jax.nn.softmax(self.log_weights), self.covariances + apart, 1)
 
@@ -151,7 +170,7 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
         def log_prob(mean, whitening):
             log_norm = 0.5 * mean.size * math.log(2 * math.pi) - _log_det(whitening, mean)
-            return -0.5 * jnp.sum(_whitened(whitening, x - mean) ** 2) - log_norm
+            return -0.5 * jnp.sum(_whiten(whitening, x - mean) ** 2) - log_norm
 
         return self.log_weights + jax.vmap(log_prob)(self.means, self.whitenings)
 
@@ -159,6 +178,7 @@ class GaussianMixture(HasLogZ, HasSampler, HasMoments, HasSmoothing):
         return -jax.nn.logsumexp(self.component_log_probs(x))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         key_which, key_noise = jax.random.split(key)
         which = jax.random.categorical(key_which, self.log_weights, shape=shape)
         noise = jax.random.normal(key_noise, (*shape, *self.means.shape[1:]))
@@ -200,15 +220,15 @@ def _whitening(covariance: Array, event: tuple[int, ...], batch: tuple[int, ...]
     return jax.scipy.linalg.solve_triangular(factor, jnp.broadcast_to(jnp.eye(event[0]), covariance.shape), lower=True)
 
 
-# the functions below serve one component: a whitening of the mean's own shape is a diagonal
+# the functions below are for one component; a whitening of the mean's own shape is a diagonal matrix
 
 
-def _whitened(whitening: Array, x: Array) -> Array:
+def _whiten(whitening: Array, x: Array) -> Array:
     return whitening * x if whitening.shape == x.shape else jnp.tril(whitening) @ x
 
 
 def _root(whitening: Array, mean: Array) -> Array:
-    """``W⁻¹``: what turns white noise into noise of covariance Σ."""
+    """``W⁻¹``, which maps white noise to noise of covariance Σ."""
     if whitening.shape == mean.shape:
         return 1 / whitening
     return jax.scipy.linalg.solve_triangular(whitening, jnp.eye(mean.size), lower=True)
@@ -228,5 +248,5 @@ def _log_det(whitening: Array, mean: Array) -> Array:
 
 
 def _identity(mean: Array) -> Array:
-    """The unit matrix of an event's shape twice."""
+    """The identity matrix, of the event's shape twice."""
     return jnp.eye(mean.size).reshape(mean.shape * 2)

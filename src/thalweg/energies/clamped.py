@@ -1,4 +1,4 @@
-"""Energies with some of their coordinates held at given values."""
+"""Energies with some coordinates held at given values."""
 
 from typing import Any
 
@@ -45,8 +45,8 @@ class Clamped(Energy):
 
     @property
     def space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of the free coordinates."""
-        return _of_size(space_of(self.energy), len(self.free))
+        """The space of the free coordinates."""
+        return _resize(space_of(self.energy), len(self.free))
 
     @property
     def mask(self) -> np.ndarray:
@@ -59,11 +59,15 @@ class Clamped(Energy):
         return self.energy(self.complete(x))
 
     def complete(self, x: Array) -> Array:
-        """The full point of free coordinates ``(free,)``; a full point has its held coordinates put right.
+        """The full point with the given free coordinates ``(free,)``; in a full point the held coordinates are reset.
 
-        On labels also one-hot rows ``(free, k)`` are taken, in which energies have gradients.
+        On `Categorical` also from one-hot rows ``(free, k)``, in which energies have gradients.
         """
         space, shape = space_of(self.energy), self.values.shape
+        if not isinstance(x, (jax.Array, np.ndarray)):
+            raise ValueError(f"expected one point as an array, got {type(x).__name__}; give its free coordinates")
+        if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, np.bool_)):
+            raise ValueError(f"expected one point of real numbers, got {x.dtype}; give floating-point or whole numbers")
         if jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(self.values.dtype, jnp.floating):
             raise ValueError(
                 f"expected floating-point points, as the held values are, got {x.dtype}; convert with x.astype(float)"
@@ -89,11 +93,11 @@ class Clamped(Energy):
 
 
 class _ClampedConditionals(Clamped, HasConditionals):
-    """A clamped energy whose full conditionals are those of the whole one."""
+    """A clamped energy whose full conditionals are those of the unclamped energy."""
 
     @property
     def blocks(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The blocks of the whole energy, cut to the free coordinates."""
+        """The blocks of the unclamped energy, restricted to the free coordinates."""
         blocks = np.asarray(self.energy.blocks)
         blocks = blocks.reshape(len(blocks), -1)[:, list(self.free)]
         return blocks[blocks.any(axis=1)]
@@ -110,7 +114,7 @@ class _ClampedConditionals(Clamped, HasConditionals):
         return eqx.tree_at(lambda clamped: clamped.energy, self, self.energy.scaled(factor))
 
     def _spread(self, blocks: Any) -> Any:
-        """Blocks ``(..., free)`` over the full point; what can be looked at now stays so."""
+        """Blocks ``(..., free)`` over the full point; concrete blocks stay a numpy array."""
         free, shape = list(self.free), (*np.shape(blocks)[:-1], self.values.size)
         if is_concrete(blocks):
             whole = np.zeros(shape, bool)
@@ -130,12 +134,12 @@ def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
     """``p(x_free | x_held = values)``: the energy with the coordinates of ``mask`` held at ``values``.
 
     It is an energy of the free coordinates alone, so every sampler works on it unchanged; `tw.sample` takes starts and
-    gives draws of the full shape, with the held coordinates exactly at their values. Inpainting, denoising and missing
-    ratings are all this.
+    returns draws of the full shape, with the held coordinates exactly at their values. Use it for inpainting, denoising
+    and missing values.
 
     Args:
         energy: any energy of points that are one array.
-        mask: boolean, of the point's shape, True where the coordinate is held; it must leave something free.
+        mask: boolean, of the point's shape, True where a coordinate is held; at least one must be free.
         values: of the point's shape; only the held entries are read.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -159,7 +163,7 @@ def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
         )
     held = _as_mask(mask, values, space)
     free = tuple(np.flatnonzero(~held.reshape(-1)).tolist())
-    _of_size(space, len(free))
+    _resize(space, len(free))
     kept = _as_values(space, held, values)
     if isinstance(energy, HasLogits):
         return _ClampedLogits(energy, kept, free)  # pyright: ignore[reportCallIssue]
@@ -189,7 +193,7 @@ def _as_mask(mask: Any, values: Any, space: Space | None) -> np.ndarray:
 
 
 def _as_values(space: Space | None, held: np.ndarray, values: Any) -> Array:
-    """The held values as numbers of the space, with something harmless in the free places, which nobody reads."""
+    """The held values in the space's dtype, with a valid value in the free places, which are never read."""
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError("expected values without masked entries, got a masked array; fill them, and hold by `mask`")
     kind = jnp.result_type(values) if not is_concrete(values) else np.asarray(values).dtype
@@ -209,8 +213,8 @@ def _as_values(space: Space | None, held: np.ndarray, values: Any) -> Array:
     return kept
 
 
-def _of_size(space: Space | None, size: int) -> Space | None:
-    """The same kind of space for ``size`` coordinates; spaces whose coordinates are tied together cannot be cut."""
+def _resize(space: Space | None, size: int) -> Space | None:
+    """The same kind of space with ``size`` coordinates; raises for spaces whose coordinates depend on each other."""
     match space:
         case None:
             return None
@@ -234,7 +238,7 @@ def _of_size(space: Space | None, size: int) -> Space | None:
 
 
 def refuse_latent(name: str, energy: Any) -> None:
-    """Refuse a latent energy, which is no function of one point."""
+    """Raise for a latent energy, which is not a function of one point."""
     if isinstance(energy, LatentEnergy):
         raise ValueError(
             f"{name}: expected an energy of one point, got the latent energy {type(energy).__name__}; "

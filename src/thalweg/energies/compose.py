@@ -1,4 +1,4 @@
-"""Energies made of energies: at another temperature, with noise on their points, or clamped."""
+"""Energies made from other energies: at another temperature, or with noise added to their points."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,11 +60,10 @@ class _BindTempered(eqx.Module):
 
 
 def tempered(energy: Any, temperature: float | Array) -> Any:
-    """The energy ``E(x) / T``: flatter above T = 1, sharper below; the one place where a temperature exists.
+    """The energy ``E(x) / T``: flatter for T > 1, sharper for T < 1.
 
-    T is an array leaf, so a ladder or a schedule of temperatures does not recompile anything. What the energy can do
-    besides and still can at another temperature stays: conditionals, held coordinates, conditions, energies that differ
-    from chain to chain.
+    T is an array leaf, so a ladder or a schedule of temperatures does not recompile anything. Abilities that hold at
+    any temperature are kept: full conditionals, clamped coordinates, conditions, energies that differ between chains.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> float(tw.tempered(lambda x: jnp.sum(x**2), 4.0)(jnp.array([2.0])))
@@ -102,7 +101,7 @@ class _Smoothed(ConditionalEnergy):
 
 
 def smoothed(energy: Any) -> ConditionalEnergy:
-    """The noise-conditional energy ``E(x, σ)`` of ``x + σ·ε`` with ``x ~ p``: what a noise-conditional model learns.
+    """The exact energy ``E(x, σ)`` of ``x + σ·ε`` with ``x ~ p``, which noise-conditional models learn.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> noisy = tw.energies.smoothed(tw.energies.Gaussian(jnp.zeros(1), jnp.ones(1)))

@@ -1,7 +1,7 @@
 """Couplings: symmetric matrices W with zero diagonal, as a full matrix, a sparse graph or a 2-D lattice.
 
-Which sites are tied is structure, fixed when a coupling is made. Only the strengths are arrays, and training changes
-them: the groups of sites that Gibbs sampling draws together are therefore right at every strength.
+Which sites are connected is structure, fixed when a coupling is made. Only the weights are arrays that training
+changes, so the groups of sites that Gibbs sampling redraws together stay valid for all weights.
 """
 
 import abc
@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from thalweg.core import finite, is_concrete, whole_number
+from thalweg.core import Module, finite, flag, is_concrete, real, whole_number
 from thalweg.energies.structure import Structure, colours_of_edges, colours_of_mask, colours_of_torus, neighbours_of
 
 LocalField = Callable[[Array, Any], Array]
 
 
-class AbstractCoupling(eqx.Module):
-    """A symmetric matrix W with zero diagonal, in whatever form: what it does to a vector, and which sites it ties."""
+class AbstractCoupling(Module):
+    """A symmetric matrix W with zero diagonal in any storage: its product with a vector, and its graph colouring."""
 
     sites: eqx.AbstractVar[int]
 
@@ -30,25 +30,25 @@ class AbstractCoupling(eqx.Module):
 
     @abc.abstractmethod
     def local_field(self) -> LocalField | None:
-        """A function ``(x, sites)`` that computes the field of the given sites alone, ``(len(sites), ...)``.
+        """A function ``(x, sites)`` that computes the field at the given sites only, ``(len(sites), ...)``.
 
-        ``None`` where all of it costs no more than a part.
+        ``None`` if the whole field costs no more than a part of it.
         """
 
     @abc.abstractmethod
     def colours(self) -> np.ndarray:
-        """Boolean ``(colours, sites)``: groups of sites no two of which are tied."""
+        """Boolean ``(colours, sites)``: groups of sites no two of which are connected."""
 
 
 class Matrix(AbstractCoupling):
-    """A full matrix.
+    """A full matrix ``W``.
 
-    Every site is tied to every other, whatever their weights are now, so each is a group of its own; with a ``mask``
-    only the marked pairs are tied, and the others stay at zero.
+    Every site is connected to every other, whatever the weights are now, so each is a group of its own; with a ``mask``
+    only the marked pairs are connected, and the other weights stay at zero.
 
     Args:
         weights: ``(n, n)``, symmetric with a zero diagonal.
-        mask: boolean ``(n, n)``, symmetric: which pairs are tied. Weights outside it are read as zero.
+        mask: boolean ``(n, n)``, symmetric: which pairs are connected. Weights outside it are read as zero.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.energies import Matrix
@@ -73,7 +73,7 @@ class Matrix(AbstractCoupling):
                     "expected symmetric couplings with a zero diagonal, got others; "
                     "use (W + W.T) / 2 and put the diagonal into the bias"
                 )
-        self.mask = None if mask is None else Structure(_tied(mask, matrix.shape))
+        self.mask = None if mask is None else Structure(_as_mask(mask, matrix.shape))
         self.weights = matrix if self.mask is None else jnp.where(self.mask.array, matrix, 0.0)
 
     @property
@@ -82,9 +82,9 @@ class Matrix(AbstractCoupling):
 
     @property
     def couplings(self) -> Array:
-        """W: of a matrix in training only the symmetric part of the tied pairs counts, and only that has a gradient."""
-        tied = ~np.eye(self.sites, dtype=bool) if self.mask is None else self.mask.array
-        return jnp.where(tied, (self.weights + self.weights.T) / 2, 0.0)
+        """W: the symmetric part of ``weights`` at the connected pairs, so that only this part has a gradient."""
+        connected = ~np.eye(self.sites, dtype=bool) if self.mask is None else self.mask.array
+        return jnp.where(connected, (self.weights + self.weights.T) / 2, 0.0)
 
     def field(self, x: Array) -> Array:
         return jnp.tensordot(self.couplings, x, 1)
@@ -98,12 +98,12 @@ class Matrix(AbstractCoupling):
 
 
 class Graph(AbstractCoupling):
-    """A sparse graph.
+    """A sparse graph: ``W_ij = W_ji = w_e`` for every edge e = (i, j), zero for all other pairs.
 
     Args:
         edges: whole numbers ``(m, 2)``, pairs of sites, each listed once.
-        weights: one for each edge, ``(m,)``, or one for all.
-        sites: how many there are; by default as many as the edges name.
+        weights: one for each edge, ``(m,)``, or one for all edges.
+        sites: the number of sites; by default the largest site in ``edges`` plus one.
 
     >>> from thalweg.energies import Graph
     >>> Graph([(0, 1), (1, 2)], 0.5).sites
@@ -149,7 +149,7 @@ class Graph(AbstractCoupling):
 
     def local_field(self) -> LocalField:
         table = neighbours_of(self.sites, self.structure)
-        if table is None:  # a few sites with very many neighbours: a table would be as large as a full matrix
+        if table is None:  # a few sites have very many neighbours: a table would be as large as a full matrix
             return lambda x, sites: self.field(x)[sites]
         others, edges = table
         weights = jnp.append(self.weights, 0.0)
@@ -169,8 +169,8 @@ class Grid(AbstractCoupling):
 
     Args:
         shape: ``(rows, columns)``.
-        weight: of every pair of neighbours.
-        periodic: a torus, each row and column of which closes on itself.
+        weight: the weight of every pair of neighbours.
+        periodic: whether rows and columns wrap around, as on a torus.
 
     >>> from thalweg.energies import Grid
     >>> Grid((4, 6), weight=0.3).sites
@@ -191,7 +191,7 @@ class Grid(AbstractCoupling):
             raise ValueError(
                 f"expected at least 3 sites round a torus, got {(rows, columns)}; use periodic=False for small lattices"
             )
-        self.shape, self.weight, self.periodic = (rows, columns), finite("weight", weight), bool(periodic)
+        self.shape, self.weight, self.periodic = (rows, columns), finite("weight", weight), flag("periodic", periodic)
         if self.weight.shape != ():
             raise ValueError(
                 f"expected one weight for all neighbours on a Grid, got shape {self.weight.shape}; "
@@ -226,18 +226,19 @@ class Grid(AbstractCoupling):
 
 
 def as_coupling(value: Any) -> AbstractCoupling:
-    """A coupling as it is; anything else read as a full matrix."""
+    """A coupling itself; anything else as a full `Matrix`."""
     return value if isinstance(value, AbstractCoupling) else Matrix(value)
 
 
-def _tied(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _as_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
     if isinstance(mask, np.ma.MaskedArray) or not is_concrete(mask):
         raise ValueError("expected a mask of plain booleans, got a masked or traced one; give a numpy array")
+    real("mask", mask)
     pairs = np.asarray(mask)
     if pairs.dtype != bool or pairs.shape != shape:
         raise ValueError(
             f"expected a boolean mask of the couplings' shape {shape}, got {pairs.dtype} of shape {pairs.shape}; "
-            "True marks the pairs that are tied"
+            "True marks the pairs that are connected"
         )
     if not np.array_equal(pairs, pairs.T):
         raise ValueError("expected a symmetric mask, got one that ties a pair one way only; use mask | mask.T")

@@ -1,4 +1,4 @@
-"""Targets hard on samplers (bent, narrowing, split in wells), with log Z, samples and moments known exactly."""
+"""Targets that are hard for samplers (banana, funnel, wells, ring), with exact log Z, samples and moments."""
 
 import math
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import HasLogZ, HasSampler, HasSmoothing, check_point, finite, positive, whole_number
+from thalweg.core import HasLogZ, HasSampler, HasSmoothing, check_point, finite, key_and_shape, positive, whole_number
 from thalweg.energies.analytic import HasMoments
 from thalweg.spaces import Real
 from thalweg.spaces.continuous import real_space
@@ -17,8 +17,8 @@ from thalweg.spaces.continuous import real_space
 class Banana(HasLogZ, HasSampler, HasMoments):
     r"""A bent Gaussian in the plane: ``x_1 ~ N(0, s²)``, ``x_2 | x_1 ~ N(b(x_1² - s²), 1)``.
 
-    ``E(x) = x_1²/2s² + ½(x_2 - b(x_1² - s²))²``, ``log Z = log(2πs)``. Reference: Haario et al. (1999), Comp. Stat. 14
-    (whose b = 0.03, s = 10 is a wider picture of the same shape).
+    ``E(x) = x_1²/2s² + ½(x_2 - b(x_1² - s²))²``, ``log Z = log(2πs)``. Reference: Haario et al. (1999), Comp. Stat. 14,
+    with b = 0.03 and s = 10.
 
     Args:
         curvature: b.
@@ -47,7 +47,7 @@ class Banana(HasLogZ, HasSampler, HasMoments):
 
     @property
     def covariance(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """``diag(s², 1 + 2b²s⁴)``: bent, yet uncorrelated."""
+        """``diag(s², 1 + 2b²s⁴)``: the coordinates are dependent but uncorrelated."""
         return jnp.diag(jnp.stack([self.scale**2, 1 + 2 * self.curvature**2 * self.scale**4]))
 
     def _ridge(self, first: Array) -> Array:
@@ -58,6 +58,7 @@ class Banana(HasLogZ, HasSampler, HasMoments):
         return 0.5 * (x[0] / self.scale) ** 2 + 0.5 * (x[1] - self._ridge(x[0])) ** 2
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, 2))
         first = self.scale * noise[..., 0]
         return jnp.stack([first, noise[..., 1] + self._ridge(first)], axis=-1)
@@ -107,6 +108,7 @@ class Funnel(HasLogZ, HasSampler, HasMoments):
         return 0.5 * (v / self.scale) ** 2 + 0.5 * jnp.exp(-v) * jnp.sum(rest**2) + 0.5 * (self.dim - 1) * v
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, self.dim))
         v = self.scale * noise[..., :1]
         return jnp.concatenate([v, jnp.exp(v / 2) * noise[..., 1:]], axis=-1)
@@ -115,7 +117,7 @@ class Funnel(HasLogZ, HasSampler, HasMoments):
 class DoubleWell(HasLogZ, HasSampler, HasMoments):
     r"""``E(x) = h Σ_i (x_i² - 1)²``: wells at every corner of {-1, 1}^d, barriers of height h.
 
-    ``log Z = d·log( (π/2) e^{-h/2} [I_{-1/4}(h/2) + I_{1/4}(h/2)] )``, right to a relative 1e-6 for any h.
+    ``log Z = d·log( (π/2) e^{-h/2} [I_{-1/4}(h/2) + I_{1/4}(h/2)] )``, computed to a relative 1e-6 for any h.
 
     Args:
         barrier: h > 0.
@@ -136,13 +138,13 @@ class DoubleWell(HasLogZ, HasSampler, HasMoments):
     def _half_line(self) -> tuple[Array, Array]:
         """Nodes ``x > 0`` of a Gauss rule along one coordinate, and their log weights ``log w - h(x² - 1)²``.
 
-        The Bessel functions of order ±1/4 are this integral; the rule has a derivative in h for free.
+        This integral gives the Bessel functions of order ±1/4, and the rule is differentiable in h.
         """
         nodes, weights = np.polynomial.legendre.leggauss(128)
         # the density is below e^-40 where |x² - 1| > reach
         reach = jnp.sqrt(40 / jax.lax.stop_gradient(self.barrier))
         low, high = jnp.sqrt(jnp.maximum(1 - reach, 0)) - 1, jnp.sqrt(1 + reach) - 1
-        # x is counted from the bottom of the well, where 1 + u would round away the digits of a narrow one
+        # x is measured from the bottom of the well, because 1 + u would lose the digits of a narrow well
         u = (low + high) / 2 + (high - low) / 2 * jnp.asarray(nodes, float)
         return 1 + u, jnp.log(jnp.asarray(weights, float) * (high - low) / 2) - self.barrier * (u * (u + 2)) ** 2
 
@@ -167,6 +169,7 @@ class DoubleWell(HasLogZ, HasSampler, HasMoments):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         """By rejection: for x ≥ 0, ``(x² - 1)² ≥ (x - 1)²``, so ``N(1, 1/2h)`` lies above the density of ``|x|``."""
+        key, shape = key_and_shape(key, shape)
         size = (*shape, self.dim)
         key_sign, key_loop = jax.random.split(key)
 
@@ -176,9 +179,9 @@ class DoubleWell(HasLogZ, HasSampler, HasMoments):
             shift = jax.random.normal(key_place, size) / jnp.sqrt(2 * self.barrier)
             y = 1 + shift
             log_accept = -self.barrier * shift**2 * y * (y + 2)
-            # written as a refusal, so that a barrier gone NaN ends the loop, with NaN, instead of never
-            refused = (y < 0) | (jnp.log(jax.random.uniform(key_accept, size)) > log_accept)
-            return key, jnp.where(pending, y, x), pending & refused
+            # tested as a rejection, so that with a NaN barrier the loop ends, with NaN, instead of running forever
+            rejected = (y < 0) | (jnp.log(jax.random.uniform(key_accept, size)) > log_accept)
+            return key, jnp.where(pending, y, x), pending & rejected
 
         start = (key_loop, jnp.zeros(size), jnp.ones(size, bool))
         _, x, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[2]), propose, start)
@@ -186,7 +189,7 @@ class DoubleWell(HasLogZ, HasSampler, HasMoments):
 
 
 class Ring(HasLogZ, HasSampler, HasMoments, HasSmoothing):
-    r"""A circle blurred by noise: ``x = r(cos φ, sin φ) + s·ε``, φ uniform, ``ε ~ N(0, I)``.
+    r"""A circle with Gaussian noise: ``x = r(cos φ, sin φ) + s·ε``, φ uniform, ``ε ~ N(0, I)``.
 
     ``E(x) = (‖x‖ - r)²/2s² - log(e^{-t}I_0(t))`` with ``t = ‖x‖r/s²``, ``log Z = log 2πs²``; I_0, the modified Bessel
     function, is the integral over φ.
@@ -223,12 +226,13 @@ class Ring(HasLogZ, HasSampler, HasMoments, HasSmoothing):
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.space.shape)
-        # the length has no derivative at the centre, where the energy is flat: a tiny one is taken instead
+        # the norm has no derivative at the centre; adding the smallest number gives it the right one, zero
         length = jnp.sqrt(jnp.sum(x**2) + jnp.finfo(x.dtype).tiny)
         gap = (length - self.radius) / self.scale
         return 0.5 * gap**2 - jnp.log(jax.scipy.special.i0e(length * self.radius / self.scale**2))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         key_angle, key_noise = jax.random.split(key)
         angle = jax.random.uniform(key_angle, shape, maxval=2 * jnp.pi)
         circle = self.radius * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)

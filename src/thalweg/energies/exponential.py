@@ -1,4 +1,4 @@
-"""The exponential family on numbers without upper bound, independent of each other: Normal, Exponential, Gamma."""
+"""The exponential family with independent coordinates on R or the positive numbers: Normal, Exponential, Gamma."""
 
 import math
 from typing import Any
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, PRNGKeyArray
 
+from thalweg.core import key_and_shape
 from thalweg.energies.exponential_base import (
     AbstractExponentialFamily,
     above_zero,
@@ -24,8 +25,8 @@ from thalweg.spaces.continuous import real_space
 class Normal(AbstractExponentialFamily):
     r"""``E(x) = Σ_i x_i²/2σ_i² - μ_i x_i/σ_i²``, ``log Z = Σ_i μ_i²/2σ_i² + ½ log 2πσ_i²`` on `Real`.
 
-    ``θ = (μ/σ², -1/2σ²)``, ``T(x) = (x, x²)``, ``h = 1``. Trained are ``mean`` and ``log_variance``. The energy of the
-    family is not zero at the mean: where ``|μ|`` is a thousand times σ, `Gaussian` keeps more digits of it.
+    ``θ = (μ/σ², -1/2σ²)``, ``T(x) = (x, x²)``, ``h = 1``. The trained arrays are ``mean`` and ``log_variance``. The
+    energy is not zero at the mean: if ``|μ|`` is a thousand times σ, `Gaussian` keeps more digits.
 
     Args:
         mean: μ, of any shape.
@@ -86,7 +87,7 @@ class Normal(AbstractExponentialFamily):
         return x, x**2
 
     def log_prob(self, x: Array) -> Array:
-        """``-½ Σ (x - μ)²/σ² + log 2πσ²``, where ``-E - log Z`` would lose digits far from zero."""
+        """``-½ Σ (x - μ)²/σ² + log 2πσ²``; ``-E - log Z`` would lose digits far from zero."""
         x = one_point(self.space, x)
         terms = (x - self.mean) ** 2 * jnp.exp(-self.log_variance) + math.log(2 * math.pi) + self.log_variance
         return jnp.where(self._inside(x), -0.5 * jnp.sum(terms), -jnp.inf)
@@ -96,6 +97,7 @@ class Normal(AbstractExponentialFamily):
         return -(one_point(self.space, x) - self.mean) * jnp.exp(-self.log_variance)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         noise = jax.random.normal(key, (*shape, *self.mean.shape))
         return self.mean + jnp.exp(self.log_variance / 2) * noise
 
@@ -103,10 +105,10 @@ class Normal(AbstractExponentialFamily):
 class Exponential(AbstractExponentialFamily):
     r"""``E(x) = Σ_i β_i x_i``, ``log Z = -Σ_i log β_i`` on `Positive`.
 
-    ``θ = -β``, ``T(x) = x``, ``h = 1``. Trained is ``log_rate``.
+    ``θ = -β``, ``T(x) = x``, ``h = 1``. The trained array is ``log_rate``.
 
     Args:
-        rate: β > 0, of any shape, which is the event's.
+        rate: β > 0, of any shape, which becomes the event's shape.
 
     >>> import jax, optax, thalweg as tw
     >>> data = tw.energies.Exponential(3.0).sample(jax.random.key(0), (2000,))
@@ -166,13 +168,15 @@ class Exponential(AbstractExponentialFamily):
         return -self.rate + jnp.zeros_like(one_point(self.space, x))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return above_zero(jax.random.exponential(key, (*shape, *self.log_rate.shape)) * self.mean)
 
 
 class Gamma(AbstractExponentialFamily):
     r"""``E(x) = Σ_i β_i x_i - (α_i - 1) log x_i``, ``log Z = Σ_i log Γ(α_i) - α_i log β_i`` on `Positive`.
 
-    ``θ = (α - 1, -β)``, ``T(x) = (log x, x)``, ``h = 1``. Trained are ``log_concentration`` and ``log_rate``.
+    ``θ = (α - 1, -β)``, ``T(x) = (log x, x)``, ``h = 1``. The trained arrays are ``log_concentration`` and
+    ``log_rate``.
 
     Args:
         concentration: α > 0, the shape parameter, of any shape.
@@ -244,5 +248,6 @@ class Gamma(AbstractExponentialFamily):
         return jnp.expm1(self.log_concentration) / one_point(self.space, x) - self.rate
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         log_x = jax.random.loggamma(key, self.concentration, (*shape, *self.log_rate.shape)) - self.log_rate
         return above_zero(jnp.exp(log_x))

@@ -8,6 +8,7 @@ import numpy as np
 from jax.scipy.special import betaln, digamma, gammaln
 from jaxtyping import Array, PRNGKeyArray
 
+from thalweg.core import key_and_shape
 from thalweg.energies.exponential_base import (
     AbstractExponentialFamily,
     above_zero,
@@ -24,7 +25,7 @@ class Beta(AbstractExponentialFamily):
     r"""``E(x) = -Σ_i [(a_i - 1) log x_i + (b_i - 1) log(1 - x_i)]`` on ``Interval(0, 1)``.
 
     ``log Z = Σ_i log B(a_i, b_i)``, B the beta function. ``θ = (a - 1, b - 1)``,
-    ``T(x) = (log x, log(1 - x))``, ``h = 1``. Trained are ``log_a`` and ``log_b``.
+    ``T(x) = (log x, log(1 - x))``, ``h = 1``. The trained arrays are ``log_a`` and ``log_b``.
 
     Args:
         a: > 0, of any shape.
@@ -96,6 +97,7 @@ class Beta(AbstractExponentialFamily):
         return jnp.expm1(self.log_a) / x - jnp.expm1(self.log_b) / (1 - x)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         x = jax.random.beta(key, self.a, self.b, (*shape, *self.log_a.shape))
         # rounding can reach either end, and both lie outside
         return jnp.minimum(above_zero(x), np.nextafter(np.ones((), x.dtype), 0))
@@ -104,8 +106,8 @@ class Beta(AbstractExponentialFamily):
 class Dirichlet(AbstractExponentialFamily):
     r"""``E(x) = -Σ_i (α_i - 1) log x_i``, ``log Z = Σ_i log Γ(α_i) - log Γ(Σ_i α_i)`` on ``Simplex(n)``.
 
-    ``θ = α - 1``, ``T(x) = log x``, ``h = 1``. Trained is ``log_concentration``. The integral runs over the first
-    ``n - 1`` coordinates.
+    ``θ = α - 1``, ``T(x) = log x``, ``h = 1``. The trained array is ``log_concentration``. The integral runs over the
+    first ``n - 1`` coordinates.
 
     Args:
         concentration: α > 0, ``(n,)``.
@@ -179,4 +181,5 @@ class Dirichlet(AbstractExponentialFamily):
         return self.natural / one_point(self.space, x)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return above_zero(jax.random.dirichlet(key, self.concentration, shape))

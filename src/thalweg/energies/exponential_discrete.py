@@ -10,11 +10,11 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import is_concrete
+from thalweg.core import is_concrete, key_and_shape
 from thalweg.energies.exponential_base import AbstractExponentialFamily, as_parameter, as_positive, refuse_where
 from thalweg.spaces import Binary, Counts
 
-# up to this rate the entropy of a Poisson is a sum over this many counts, beyond it a series
+# up to this rate the entropy of a Poisson is a sum over this many counts, above it a series
 _SUMMED_RATE = 32.0
 _SUMMED_COUNTS = 128
 
@@ -22,11 +22,11 @@ _SUMMED_COUNTS = 128
 class Bernoulli(AbstractExponentialFamily):
     r"""``E(x) = -Σ_i θ_i x_i``, ``log Z = Σ_i log(1 + e^{θ_i})``, ``θ = log(p/(1 - p))`` on `Binary`.
 
-    ``T(x) = x``, ``h = 1``. Trained is ``logit``, θ. Points are whole numbers; at floating-point zeros and ones the
-    energy has a gradient too, for samplers of discrete spaces that ask for one.
+    ``T(x) = x``, ``h = 1``. The trained array is ``logit``, θ. Points are whole numbers; the energy also accepts
+    floating-point zeros and ones, where it has a gradient, for samplers that use gradients on discrete spaces.
 
     Args:
-        probability: p of a one, strictly between 0 and 1, of any shape, which is the event's.
+        probability: p of a one, strictly between 0 and 1, of any shape, which becomes the event's shape.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Bernoulli(jnp.array([0.5, 0.25]))
@@ -47,7 +47,7 @@ class Bernoulli(AbstractExponentialFamily):
 
     @classmethod
     def from_natural(cls, natural: Any) -> "Bernoulli":
-        # not by way of the probability, which rounds to one where θ is large
+        # not through the probability, which rounds to one if θ is large
         logit = as_parameter("natural", natural)
         return eqx.tree_at(lambda energy: energy.logit, cls(jnp.full_like(logit, 0.5)), logit)
 
@@ -94,16 +94,17 @@ class Bernoulli(AbstractExponentialFamily):
         return x
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return jax.random.bernoulli(key, self.probability, (*shape, *self.logit.shape)).astype(self.space.dtype)
 
 
 class Poisson(AbstractExponentialFamily):
     r"""``E(x) = Σ_i log x_i! - x_i log λ_i``, ``log Z = Σ_i λ_i`` on `Counts`.
 
-    ``θ = log λ``, ``T(x) = x``, ``h(x) = 1/x!``. Trained is ``log_rate``, θ.
+    ``θ = log λ``, ``T(x) = x``, ``h(x) = 1/x!``. The trained array is ``log_rate``, θ.
 
     Args:
-        rate: λ > 0, of any shape, which is the event's.
+        rate: λ > 0, of any shape, which becomes the event's shape.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.Poisson(2.0)
@@ -155,13 +156,14 @@ class Poisson(AbstractExponentialFamily):
 
     @property
     def entropy(self) -> Array:
-        """``λ(1 - log λ) + E[log x!]``, right to a relative 1e-5: a sum over x up to λ = 32, beyond it the series
+        """``λ(1 - log λ) + E[log x!]``, to a relative 1e-5.
 
-        ``½ log 2πeλ - 1/12λ - 1/24λ² - 19/360λ³``. Reference: Evans and Boersma (1988), SIAM Review 30.
+        A sum over x up to λ = 32; above that the series ``½ log 2πeλ - 1/12λ - 1/24λ² - 19/360λ³``. Reference: Evans
+        and Boersma (1988), SIAM Review 30.
         """
         switch = math.log(_SUMMED_RATE)
         below = self.log_rate < switch
-        # each branch is kept within its own range, so that the one not taken brings no NaN into the gradient
+        # each branch is kept within its own range, so that the unused one brings no NaN into the gradient
         small, large = jnp.where(below, self.log_rate, switch), jnp.where(below, switch, self.log_rate)
         counts = np.arange(_SUMMED_COUNTS, dtype=small.dtype)
         log_factorials = np.array([math.lgamma(count + 1) for count in range(_SUMMED_COUNTS)], small.dtype)
@@ -179,4 +181,5 @@ class Poisson(AbstractExponentialFamily):
         return -jnp.sum(gammaln(x + 1))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         return jax.random.poisson(key, self.rate, (*shape, *self.log_rate.shape)).astype(self.space.dtype)

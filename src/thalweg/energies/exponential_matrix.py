@@ -10,7 +10,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import is_concrete
+from thalweg.core import is_concrete, key_and_shape
 from thalweg.energies.exponential_base import AbstractExponentialFamily, as_pair, as_parameter, one_point, refuse_where
 from thalweg.spaces import PositiveDefinite
 
@@ -21,8 +21,8 @@ class Wishart(AbstractExponentialFamily):
     ``log Z = ½νn log 2 + ½ν log det V + log Γ_n(½ν)``, Γ_n the multivariate gamma function; the integral runs over the
     lower triangle of X. ``θ = (½(ν - n - 1), -½V⁻¹)``, ``T(X) = (log det X, X)``, ``h = 1``.
 
-    Trained are ``log_excess``, ``log(ν - n + 1)``, and ``factor``, ``(n, n)``: below its diagonal the Cholesky factor L
-    of ``V = LLᵀ``, on it ``log L_ii``, above it nothing that is read.
+    The trained arrays are ``log_excess``, ``log(ν - n + 1)``, and ``factor``, ``(n, n)``: below the diagonal it holds
+    the Cholesky factor L of ``V = LLᵀ``, on the diagonal ``log L_ii``; entries above the diagonal are not used.
 
     Args:
         degrees: ν > n - 1, a number.
@@ -141,9 +141,9 @@ class Wishart(AbstractExponentialFamily):
         return 2 * jnp.sum(jnp.log(jnp.diag(jnp.linalg.cholesky(x)))), x
 
     def _inside(self, x: Array) -> Array:
-        # the Cholesky factor is NaN where the matrix is not positive definite. It stands in for the eigenvalues that
-        # `PositiveDefinite` looks at: near a singular matrix it can fail by rounding where they do not, and with both
-        # in one program a batch of 1.8 million matrices never came back on two cores (jax 0.10)
+        # the Cholesky factor is NaN if the matrix is not positive definite. It is used instead of the eigenvalues that
+        # `PositiveDefinite` checks, although near a singular matrix rounding can make it fail where they do not: with
+        # both in one program a batch of 1.8 million matrices never returned on two cores (jax 0.10)
         size = jnp.sqrt(jnp.abs(jnp.diag(x)))
         symmetric = jnp.all(jnp.abs(x - x.T) <= 1e-5 * jnp.outer(size, size))
         return symmetric & jnp.all(jnp.isfinite(jnp.linalg.cholesky(x)))
@@ -155,6 +155,7 @@ class Wishart(AbstractExponentialFamily):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         """By Bartlett's decomposition: ``X = LAAᵀLᵀ``, ``A_ii² ~ χ²(ν - i)``, ``A_ij ~ N(0, 1)`` below the diagonal."""
+        key, shape = key_and_shape(key, shape)
         key_diagonal, key_below = jax.random.split(key)
         below = jnp.tril(jax.random.normal(key_below, (*shape, self._n, self._n)), -1)
         diagonal = jnp.sqrt(2 * jax.random.gamma(key_diagonal, self._halves, (*shape, self._n)))

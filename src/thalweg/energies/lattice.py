@@ -8,7 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import HasLogits, HasLogZ, HasSampler, Space, check_point, finite, is_concrete, positive, whole_number
+from thalweg.core import (
+    HasLogits,
+    HasLogZ,
+    HasSampler,
+    Space,
+    check_point,
+    finite,
+    is_concrete,
+    key_and_shape,
+    positive,
+    whole_number,
+)
 from thalweg.core.random import log_uniform, normal, uniform
 from thalweg.energies.couplings import AbstractCoupling, as_coupling
 from thalweg.energies.pairwise import AbstractPairwise
@@ -65,7 +76,7 @@ class Ising(AbstractPairwise, HasLogits):
 
     def _draw(self, noise: Array, field: Array, sites: Any) -> Array:
         low, high = self.space.levels
-        # u < σ(logit), one exponential and no division
+        # u < σ(logit), with one exponential and no division
         up = noise * (1 + jnp.exp((low - high) * (self.bias[sites, None] + field))) < 1
         return jnp.where(up, high, low).astype(self.bias.dtype)
 
@@ -113,7 +124,7 @@ class Potts(AbstractPairwise, HasLogits):
         return jnp.argmax(values, axis=-1).T
 
     def _noise(self, key: PRNGKeyArray, sites: int, chains: int) -> Array:
-        # Gumbel's: the largest of log p_c + noise_c falls on c with probability p_c
+        # Gumbel noise: log p_c + noise_c is largest at c with probability p_c
         return -jnp.log(-log_uniform(key, (sites, chains, self.space.k)))
 
     def _draw(self, noise: Array, field: Array, sites: Any) -> Array:
@@ -183,6 +194,7 @@ class GaussianField(AbstractPairwise, HasLogZ, HasSampler):
         return 0.5 * jnp.dot(x, self.diagonal * x - self.coupling.field(x)) - jnp.dot(self.shift, x)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        key, shape = key_and_shape(key, shape)
         # J = LLᵀ, so L⁻ᵀε has covariance J⁻¹
         factor = jnp.linalg.cholesky(self.precision)
         noise = jax.random.normal(key, (*shape, self.coupling.sites))

@@ -19,11 +19,11 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PRNGKeyArray
 from paramax import NonTrainable, unwrap
 
-from thalweg.core import Refreshable
+from thalweg.core import Refreshable, flag
 
 
 class _Geometry(NamedTuple):
-    """The sizes of a convolution that its operands do not tell."""
+    """The sizes of a convolution that do not follow from its operands."""
 
     height: int
     width: int
@@ -44,14 +44,14 @@ def _patches(x: Array, geometry: _Geometry) -> Array:
     """im2col of images ``(n, height, width, c)``: one row per output position, ``(n·rows·columns, kernel²·c)``."""
     n, height, width, channels = x.shape
     kernel, stride, padding = geometry.kernel, geometry.stride, geometry.padding
-    # the part of the padded image that the kernel reaches, which may be less than all of it
+    # the part of the padded image that the kernel covers, possibly not all of it
     tall, wide = stride * (geometry.rows - 1) + kernel, stride * (geometry.columns - 1) + kernel
     edges = ((0, 0, 0), (padding, tall - height - padding, 0), (padding, wide - width - padding, 0), (0, 0, 0))
     x = lax.pad(x, jnp.zeros((), x.dtype), edges)
     if geometry.rows == geometry.columns == 1:
         return x.reshape(n, -1)
-    # neighbours in a row lie side by side in memory: where the stride divides the kernel they are copied together,
-    # so a 4×4 kernel of stride 2 takes eight long slices and not sixteen short ones
+    # neighbours in a row are adjacent in memory: if the stride divides the kernel they are copied together, so a 4×4
+    # kernel of stride 2 takes eight long slices instead of sixteen short ones
     run = stride if kernel % stride == 0 else 1
     x = x.reshape(n, tall, wide // run, run * channels)
     down, across = stride * (geometry.rows - 1) + 1, stride // run * (geometry.columns - 1) + 1
@@ -61,9 +61,9 @@ def _patches(x: Array, geometry: _Geometry) -> Array:
     return jnp.concatenate(slices, axis=-1).reshape(-1, kernel * kernel * channels)
 
 
-# A convolution is the trilinear form T(x, w, y) = Σ x[stride·p + i - padding]·w[i]·y[p]. Its derivative in any one of
-# the three, a function of the two others, is the convolution (y), its gradient in the image (x) or in the weight (w):
-# one bilinear primitive, whose transpose is itself with another one wanted.
+# A convolution belongs to the trilinear form T(x, w, y) = Σ x[stride·p + i - padding]·w[i]·y[p]. The derivative of T in
+# one of the three is the convolution (y), its gradient in the image (x) or its gradient in the weight (w), each a
+# function of the other two: one bilinear primitive, whose transpose is the same primitive with another `wanted`.
 _OPERANDS = {"y": ("x", "w"), "x": ("w", "y"), "w": ("x", "y")}
 
 
@@ -109,7 +109,7 @@ def _batch(operands: Any, axes: Any, *, wanted: str, geometry: _Geometry) -> tup
         values[1 - weight] = images.reshape(-1, *images.shape[2:])
         out = _convolution.bind(*values, wanted=wanted, geometry=geometry)
         return out.reshape(len(images), -1, *out.shape[1:]), 0
-    # a weight for each point: several networks at once, or gradients in the weight kept apart
+    # one weight per point: several networks at once, or per-point gradients in the weight
     single = partial(_derivative, wanted=wanted, geometry=geometry)
     return jax.vmap(single, in_axes=[a if a is None else 0 for a in axes])(*values), 0
 
@@ -126,7 +126,7 @@ def convolve(x: Array, weight: Array, *, stride: int = 1, padding: int = 0, meth
     """``y[p, o] = Σ_{i,c} x[stride·p + i - padding, c]·w[i, c, o]``: the convolution of one image, without bias.
 
     Args:
-        x: ``(height, width, channels)``; beyond its edge it is zero.
+        x: ``(height, width, channels)``, padded with zeros.
         weight: ``(kernel, kernel, channels, out)``.
         method: ``"im2col"`` or ``"native"``, which give the same numbers; by default im2col on CPUs, native elsewhere.
 
@@ -160,11 +160,11 @@ def convolve(x: Array, weight: Array, *, stride: int = 1, padding: int = 0, meth
 
 
 def _power_iteration(matrix: Array, vectors: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-    """``v ← WᵀWv`` once, then the best unit vector of the span of the new, the old and the last move.
+    """One step of power iteration for the largest singular value, with vectors ``(left, right, last move)``.
 
-    Plain power iteration wants hundreds of products where singular values crowd below the largest, as they do in a
-    random matrix. The largest singular value over the three directions (Rayleigh-Ritz; Knyazev's LOBPCG, 2001) costs
-    one more product, never falls, and is right to 1 % in 20.
+    Plain power iteration, ``v ← WᵀWv``, needs hundreds of steps if many singular values are close to the largest, as in
+    a random matrix. Here v becomes the best unit vector in the span of v, ``WᵀWv`` and the last move (Rayleigh-Ritz;
+    LOBPCG, Knyazev 2001). This costs one more product, the estimate never decreases, and 20 steps give it to 1 %.
     """
     matrix, (_, right, move) = lax.stop_gradient((matrix, vectors))
     basis, _ = jnp.linalg.qr(jnp.stack([right, matrix.T @ (matrix @ right), move], axis=1))
@@ -176,7 +176,7 @@ def _power_iteration(matrix: Array, vectors: tuple[Array, Array, Array]) -> tupl
 
 @partial(jax.jit, static_argnames=("shape", "spectral_norm"))
 def _draw(key: PRNGKeyArray, shape: tuple[int, ...], spectral_norm: bool) -> tuple[Array, NonTrainable | None]:
-    """A normal weight and its vectors: no direction is special to it, and 20 iterations make the first norm right."""
+    """A weight of independent normal numbers, and its singular vectors after 20 iterations."""
     inputs, outputs = math.prod(shape[:-1]), shape[-1]
     # drawn flat: the random generator compiles several times slower for four axes
     matrix = jax.random.normal(key, (inputs * outputs,)).reshape(inputs, outputs)
@@ -190,9 +190,10 @@ def _draw(key: PRNGKeyArray, shape: tuple[int, ...], spectral_norm: bool) -> tup
 class Weight(Refreshable):
     """A weight of a linear map, read as the matrix W of shape ``(inputs, outputs)``, and the norm it is divided by.
 
-    Drawn from ``N(0, 2 / ((1 + slope²)·inputs))`` (He et al., 2015), which keeps the scale of leaky ReLUs of that
-    slope. With spectral normalisation the norm is ``σ = uᵀWv`` with carried vectors u, v held fixed, so that its
-    gradient in W is ``uvᵀ`` (Miyato et al., 2018); `refresh` advances them once. Without it the norm is 1.
+    Drawn from ``N(0, 2 / ((1 + slope²)·inputs))`` (He et al., 2015), which preserves the scale of activations through
+    leaky ReLUs of that slope. With spectral normalisation the norm is ``σ = uᵀWv``, where the stored vectors u, v count
+    as constants, so that its gradient in W is ``uvᵀ`` (Miyato et al., 2018); `refresh` advances them once. Without it
+    the norm is 1.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.energies.layers import Weight
@@ -205,12 +206,12 @@ class Weight(Refreshable):
     vectors: NonTrainable | None
 
     def __init__(self, shape: tuple[int, ...], *, key: PRNGKeyArray, slope: float = 0.0, spectral_norm: bool = False):
-        normal, self.vectors = _draw(key, shape, spectral_norm)
+        normal, self.vectors = _draw(key, shape, flag("spectral_norm", spectral_norm))
         self.array = math.sqrt(2 / ((1 + slope**2) * math.prod(shape[:-1]))) * normal
 
     @property
     def matrix(self) -> Array:
-        """``(inputs, outputs)``, all axes but the last read as one."""
+        """``(inputs, outputs)``: all axes but the last are merged."""
         return self.array.reshape(-1, self.array.shape[-1])
 
     @property
@@ -218,7 +219,7 @@ class Weight(Refreshable):
         """What the output is divided by."""
         if self.vectors is None:
             return 1.0
-        # `unwrap` and not `.unwrap()`: the vectors may have been unwrapped along with a whole model
+        # `unwrap` instead of `.unwrap()`: the vectors may already have been unwrapped together with a whole model
         left, right, _ = lax.stop_gradient(unwrap(self.vectors))
         return left @ (self.matrix @ right)
 
@@ -230,9 +231,9 @@ class Weight(Refreshable):
 
 
 class Dense(eqx.Module):
-    """``y = xW/σ + b`` for one vector ``x (inputs,)``; ``W`` and its σ are a `Weight`, of which the options are.
+    """``y = xW/σ + b`` for one vector ``x (inputs,)``; ``W`` and σ are a `Weight`, which takes the options.
 
-    With spectral normalisation the map is 1-Lipschitz, to the accuracy of σ.
+    With spectral normalisation the map is 1-Lipschitz, up to the accuracy of σ.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.energies.layers import Dense
@@ -248,7 +249,7 @@ class Dense(eqx.Module):
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: Array) -> Array:
-        # the output is divided and not the weight: the same numbers without a second copy of every weight
+        # the output is divided instead of the weight: the same numbers without a second copy of every weight
         return x @ self.weight.array / self.weight.norm + self.bias
 
 
@@ -256,7 +257,7 @@ class Conv(eqx.Module):
     """``y = conv(x, w)/σ + b`` for one image ``(height, width, inputs)``; ``w (kernel, kernel, inputs, outputs)``.
 
     With spectral normalisation σ is the norm of w reshaped to ``(kernel²·inputs, outputs)``, as in Miyato et al.
-    (2018). That is no bound on the operator norm: what is left can still stretch an image, by 1.5 to 3.
+    (2018). This does not bound the operator norm: the normalised convolution can still stretch an image by 1.5 to 3.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.energies.layers import Conv

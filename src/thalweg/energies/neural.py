@@ -1,6 +1,6 @@
 """Energies that are neural networks: dense, convolutional and residual, each a function of ONE point.
 
-Nothing requires these classes: any ``eqx.Module`` from a point to a scalar is an energy.
+You do not need these classes: any ``eqx.Module`` from a point to a scalar is an energy.
 """
 
 import math
@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, check_point, whole_number
+from thalweg.core import Energy, check_point, finite, flag, typed_key, whole_number
 from thalweg.energies.layers import Conv, Dense
 from thalweg.spaces import Real
+from thalweg.spaces.checks import as_shape
 
 Function = str | Callable[[Array], Array]
 
 # name: image (height, width, channels), convolutions (kernel, stride, padding, channels), hidden dense layers.
-# A, B and C are the thesis's and reach 1×1×1024 before the flatten.
+# A, B and C are those of Xu (2022), "Self-Adapting Noise-Contrastive Estimation for Energy-Based Models", master's
+# thesis, Tsinghua University; they end in 1×1×1024 before the flatten.
 _FIRST = ((3, 1, 1, 64), (4, 2, 1, 128), (4, 2, 1, 256))
 _LAST = (4, 1, 0, 1024)
 PRESETS = {
@@ -39,7 +41,7 @@ class Activation(eqx.Module):
     """An elementwise function, by name or any callable.
 
     ``leaky_relu`` is ``max(x, slope·x)``; ``silu`` is ``x·σ(x)``, whose derivative reaches 1.1; ``lipswish`` is
-    ``silu/1.1`` (Chen et al., 2019), smooth and 1-Lipschitz. Score matching wants a smooth one.
+    ``silu/1.1`` (Chen et al., 2019), smooth and 1-Lipschitz. Score matching needs a smooth activation.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.energies.neural import Activation
@@ -48,29 +50,31 @@ class Activation(eqx.Module):
     """
 
     function: Function = eqx.field(static=True)
-    slope: float = eqx.field(static=True, converter=float, default=0.2)
+    slope: float = eqx.field(
+        static=True, converter=lambda value: float(finite("slope", value, scalar=True)), default=0.2
+    )
 
     def __check_init__(self):
-        if not callable(self.function) and self.function not in _ACTIVATIONS:
+        if not callable(self.function) and not (isinstance(self.function, str) and self.function in _ACTIVATIONS):
             known = ", ".join(_ACTIVATIONS)
             raise ValueError(f"expected an activation among {known}, got {self.function!r}; or give a callable")
 
     @property
     def negative_slope(self) -> float:
-        """What He's initialisation is told: only a leaky ReLU passes part of its negative side."""
+        """The slope for He initialisation: the slope of a leaky ReLU, zero for any other activation."""
         return self.slope if self.function == "leaky_relu" else 0.0
 
     def __call__(self, x: Array) -> Array:
         return self.function(x) if callable(self.function) else _ACTIVATIONS[self.function](x, self.slope)
 
 
-def _scaled(size: int, width: float) -> int:
+def _scale_width(size: int, width: float) -> int:
     return max(1, round(size * width))
 
 
-def _dense(sizes: Sequence[int], key: PRNGKeyArray, *, slope: float, spectral_norm: bool) -> tuple[Dense, ...]:
-    """Dense layers through ``sizes``; the last is linear, and initialised as such."""
-    keys = jax.random.split(key, len(sizes) - 1)
+def dense_layers(sizes: Sequence[int], key: PRNGKeyArray, *, slope: float, spectral_norm: bool) -> tuple[Dense, ...]:
+    """Dense layers between the given ``sizes``; the last is initialised as a linear layer."""
+    keys = jax.random.split(typed_key(key), len(sizes) - 1)
     slopes = [*[slope] * (len(sizes) - 2), 1.0]
     return tuple(
         Dense(inputs, outputs, key=k, slope=s, spectral_norm=spectral_norm)
@@ -78,8 +82,8 @@ def _dense(sizes: Sequence[int], key: PRNGKeyArray, *, slope: float, spectral_no
     )
 
 
-def _through(layers: Sequence[Callable[[Array], Array]], activation: Activation, x: Array) -> Array:
-    """All layers in turn, each but the last followed by the activation; the one number that comes out."""
+def _apply_layers(layers: Sequence[Callable[[Array], Array]], activation: Activation, x: Array) -> Array:
+    """Apply all layers, with the activation after each but the last; returns a scalar."""
     for layer in layers[:-1]:
         x = activation(layer(x))
     return layers[-1](x)[0]
@@ -88,14 +92,14 @@ def _through(layers: Sequence[Callable[[Array], Array]], activation: Activation,
 class MLP(Energy):
     """``E(x) = W_L φ(… φ(x W_1 + b_1) …) + b_L``: a dense network with ``depth`` hidden layers of ``width`` units.
 
-    With ``spectral_norm`` every matrix is divided by its largest singular value, and the energy is 1-Lipschitz
-    wherever φ is: ``|E(x) - E(x')| ≤ ‖x - x'‖``, since the product of the layers' norms bounds the network's.
+    With ``spectral_norm`` every matrix is divided by its largest singular value, and the energy is 1-Lipschitz if φ
+    is: ``|E(x) - E(x')| ≤ ‖x - x'‖``, since the product of the layers' norms bounds the network's.
 
     Args:
-        shape: of a point; any shape, flattened before the first layer.
+        shape: the shape of a point; it is flattened before the first layer.
         activation: a name or a callable, see `Activation`. By default SiLU, which is smooth; with spectral
             normalisation ``lipswish``, SiLU/1.1, which is also 1-Lipschitz.
-        slope: of the leaky ReLU, where that is the activation.
+        slope: the negative slope, if the activation is a leaky ReLU.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.energies.neural import MLP
@@ -121,28 +125,29 @@ class MLP(Energy):
     ):
         width, depth = whole_number("width", width), whole_number("depth", depth, 0)
         self.space = Real(shape)
-        self.activation = Activation(activation or ("lipswish" if spectral_norm else "silu"), slope)
+        usual = "lipswish" if flag("spectral_norm", spectral_norm) else "silu"
+        self.activation = Activation(usual if activation is None else activation, slope)
         sizes = [math.prod(self.space.shape), *[width] * depth, 1]
-        self.layers = _dense(sizes, key, slope=self.activation.negative_slope, spectral_norm=spectral_norm)
+        self.layers = dense_layers(sizes, key, slope=self.activation.negative_slope, spectral_norm=spectral_norm)
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.space.shape)
-        return _through(self.layers, self.activation, x.reshape(-1))
+        return _apply_layers(self.layers, self.activation, x.reshape(-1))
 
 
 class ConvNet(Energy):
-    """Convolutions, flatten, dense layers down to one number, a leaky ReLU after each but the last.
+    """Convolutions, a flatten, and dense layers down to a scalar, with a leaky ReLU after each layer but the last.
 
     ``ConvNet("A", key=key)`` builds a preset: ``A`` for (28, 28, 1), ``B`` and ``C`` for (32, 32, 3), ``digits`` for
     (8, 8, 1). ``ConvNet(shape=…, layers=…, dense=…, key=key)`` builds any other. Spectral normalisation is on by
-    default; it bounds dense layers, not convolutions (see `Conv`), so the whole is not 1-Lipschitz.
+    default; it bounds dense layers but not convolutions (see `Conv`), so the network is not 1-Lipschitz.
 
     Args:
         width: multiplies every number of channels and hidden units.
-        slope: of the leaky ReLU.
+        slope: the negative slope of the leaky ReLU.
         shape, layers, dense: ``(height, width, channels)`` of an image, ``(kernel, stride, padding, channels)`` of
             each convolution, units of each hidden dense layer.
-        method: how convolutions run, see `convolve`; by default what is fast on this platform.
+        method: how convolutions run, see `convolve`; by default the fastest method on this platform.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.energies.neural import ConvNet
@@ -171,42 +176,42 @@ class ConvNet(Energy):
         method: str | None = None,
     ):
         if preset is not None:
-            if preset not in PRESETS:
+            if not isinstance(preset, str) or preset not in PRESETS:
                 known = ", ".join(PRESETS)
                 raise ValueError(f"expected a preset among {known}, got {preset!r}; or give shape and layers")
-            if (shape, layers, dense) != (None, None, None):
+            if any(part is not None for part in (shape, layers, dense)):
                 raise ValueError(f"expected a preset or a shape with layers, got {preset!r} and more; leave one out")
             shape, layers, dense = PRESETS[preset]
         if shape is None or layers is None:
             raise ValueError(
                 f"expected a preset or a shape with layers, got {shape} with {layers}; give one of the two"
             )
-        # a plain number, checked as one: networks are also built while tracing, where nothing can be looked at
+        # checked as a Python number: networks are also built while tracing, where array values are unknown
         if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width < math.inf:
             raise ValueError(f"expected width > 0, got {width!r}; 0.5 halves all channels and units")
         self.space = Real(shape)
         self.activation = Activation(activation, slope)
         options = {"slope": self.activation.negative_slope, "spectral_norm": spectral_norm}
-        key_dense, *keys = jax.random.split(key, len(layers) + 1)
+        key_dense, *keys = jax.random.split(typed_key(key), len(layers) + 1)
         x, convolutions = jax.ShapeDtypeStruct(shape, jnp.result_type(float)), []
         for (kernel, stride, padding, channels), k in zip(layers, keys, strict=True):
-            outputs = _scaled(channels, width)
+            outputs = _scale_width(channels, width)
             layer = Conv(x.shape[-1], outputs, kernel, stride, padding, key=k, method=method, **options)
             x = eqx.filter_eval_shape(layer, x)
             convolutions.append(layer)
         self.convolutions = tuple(convolutions)
-        sizes = [math.prod(x.shape), *(_scaled(units, width) for units in dense or ()), 1]
-        self.dense = _dense(sizes, key_dense, **options)
+        sizes = [math.prod(x.shape), *(_scale_width(units, width) for units in dense or ()), 1]
+        self.dense = dense_layers(sizes, key_dense, **options)
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.space.shape)
         for convolution in self.convolutions:
             x = self.activation(convolution(x))
-        return _through(self.dense, self.activation, x.reshape(-1))
+        return _apply_layers(self.dense, self.activation, x.reshape(-1))
 
 
 class Residual(eqx.Module):
-    """``x + G(φ(F(φ(x))))``, with a linear map in place of the first x where the shape changes."""
+    """``x + G(φ(F(φ(x))))``; if the shape changes, the first x goes through a linear map."""
 
     first: Dense | Conv
     second: Dense | Conv
@@ -218,15 +223,15 @@ class Residual(eqx.Module):
 
 
 class ResNet(Energy):
-    """A residual energy (He et al., 2016; as an energy Du & Mordatch, 2019) of an image or of a vector.
+    """A residual network (He et al., 2016; as an energy Du and Mordatch, 2019) of an image or of a vector.
 
     Every stage has ``blocks`` residual blocks; on images each stage but the first halves height and width, and the
-    positions are averaged before the last, linear layer. Not 1-Lipschitz even with every layer normalised: a block adds
-    what it was given to what it computes.
+    positions are averaged before the last, linear layer. Not 1-Lipschitz even with spectral normalisation of every
+    layer, because a block adds its input to its output.
 
     Args:
         shape: ``(height, width, channels)`` of an image, or ``n`` of a vector.
-        channels: of each stage; the number of units where points are vectors.
+        channels: the number of channels of each stage; the number of units if points are vectors.
         activation: a name or a callable, see `Activation`.
 
     >>> import jax, jax.numpy as jnp
@@ -258,12 +263,12 @@ class ResNet(Energy):
         if not image and len(self.space.shape) != 1:
             raise ValueError(f"expected an image (height, width, channels) or a vector, got {shape}; reshape the data")
         blocks = whole_number("blocks", blocks)
-        channels = [whole_number("channels", count) for count in channels]
+        channels = as_shape(channels)
         if not channels:
             raise ValueError("expected the channels of at least one stage, got none; give for example (64, 128)")
         self.activation = Activation(activation, slope)
         options = {"slope": self.activation.negative_slope, "spectral_norm": spectral_norm}
-        key_stem, key_blocks, key_head = jax.random.split(key, 3)
+        key_stem, key_blocks, key_head = jax.random.split(typed_key(key), 3)
 
         def linear(inputs: int, outputs: int, sizes: tuple[int, int, int], key: PRNGKeyArray) -> Dense | Conv:
             if not image:
@@ -279,7 +284,7 @@ class ResNet(Energy):
                 halves = image and stage > 0 and number == 0
                 first = linear(inputs, outputs, halved if halves else same, keys[0])
                 second = linear(outputs, outputs, same, keys[1])
-                # a 2×2 convolution of stride 2 and a 4×4 one of stride 2, padded by 1, leave the same positions
+                # a 2×2 convolution of stride 2 and a 4×4 one of stride 2 and padding 1 have outputs of the same size
                 sizes = (2, 2, 0) if halves else (1, 1, 0)
                 shortcut = linear(inputs, outputs, sizes, keys[2]) if halves or inputs != outputs else None
                 made.append(Residual(first, second, shortcut))

@@ -1,12 +1,12 @@
-r"""Score networks, and models of points with noise on them: energies ``E(x, σ)`` and score networks ``s(x, σ)``.
+r"""Dense score networks, and noise-conditional models: energies ``E(x, σ)`` and score networks ``s(x, σ)``.
 
-The density of ``x + σε`` changes by orders of magnitude with σ. What is known of that change is built in, so that one
-network serves noise levels over four decades: for data of scale c, with ``h = x/√(σ² + c²)``,
+The density of ``x + σε`` changes by orders of magnitude with σ. The known part of this change is built in, so that one
+network covers noise levels over four decades: for data of scale c, with ``h = x/√(σ² + c²)``,
 
 ``s(x, σ) = -x/(σ² + c²) + c/(σ√(σ² + c²))·F(h, log σ)``.
 
-The first term is the score of a Gaussian of deviation c with the noise on it. F is a network whose inputs and outputs
-are of order 1 at every level, since ``σs + ε`` is. Its denoiser ``x + σ²s`` is that of Karras et al. (2022), NeurIPS.
+The first term is the score of noisy Gaussian data of standard deviation c. F is a network whose inputs and outputs are
+of order 1 at every level, since ``σs + ε`` is. Its denoiser ``x + σ²s`` is that of Karras et al. (2022), NeurIPS.
 """
 
 import math
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point, positive, whole_number
+from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point, positive, typed_key, whole_number
 from thalweg.energies.layers import Dense
 from thalweg.spaces import Positive, Real
 
@@ -28,7 +28,7 @@ _FREQUENCIES = 8
 
 
 class Preconditioning(eqx.Module):
-    r"""A network F read as a score or, where it is scalar, as an energy at every noise level.
+    r"""A network F read as a score or, if it is scalar, as an energy, scaled for every noise level.
 
     Args:
         data_scale: c, about the root mean square of the data's coordinates.
@@ -40,7 +40,9 @@ class Preconditioning(eqx.Module):
     -0.2
     """
 
-    data_scale: float = eqx.field(static=True, converter=lambda value: float(positive("data_scale", value)))
+    data_scale: float = eqx.field(
+        static=True, converter=lambda value: float(positive("data_scale", value, scalar=True))
+    )
 
     def score(self, network: Callable[[Array, Array], Array], x: Array, sigma: Any) -> Array:
         """``-x/(σ² + c²) + c/(σ√(σ² + c²))·F(h, log σ)``."""
@@ -49,7 +51,7 @@ class Preconditioning(eqx.Module):
         return -x / total**2 + self.data_scale / (sigma * total) * network(x / total, jnp.log(sigma))
 
     def energy(self, network: Callable[[Array, Array], Array], x: Array, sigma: Any) -> Array:
-        """``½‖x‖²/(σ² + c²) + (c/σ)·f(h, log σ)``, whose score is the above with ``F = -∇f``."""
+        """``½‖x‖²/(σ² + c²) + (c/σ)·f(h, log σ)``; its score is that of `score` with ``F = -∇f``."""
         sigma = _level(sigma)
         total = jnp.sqrt(sigma**2 + self.data_scale**2)
         h = x / total
@@ -64,10 +66,10 @@ def _level(sigma: Any) -> Array:
 
 
 class NoiseEmbedding(eqx.Module):
-    """``φ(W·[cos ω_k log σ, sin ω_k log σ] + b)``: what a network knows of the noise level, ``(units,)``.
+    """``φ(W·[cos ω_k log σ, sin ω_k log σ] + b)``: the noise level as an input of a network, ``(units,)``.
 
-    The frequencies are a ladder from one turn in fifty decades to one turn in a decade: smooth in log σ, so that levels
-    between those trained on are served too.
+    The frequencies range geometrically from one turn in fifty decades to one turn per decade. The embedding is smooth
+    in log σ, so that a network interpolates between the levels it was trained on.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.energies.noise_conditional import NoiseEmbedding
@@ -86,7 +88,7 @@ class NoiseEmbedding(eqx.Module):
 
 
 class Modulation(eqx.Module):
-    """``h·(1 + γ(σ)) + β(σ)`` per channel, γ and β linear in the noise embedding and zero at first.
+    """``h·(1 + γ(σ)) + β(σ)`` per channel, with γ and β linear in the noise embedding and initialised to zero.
 
     Reference: Perez et al. (2018), AAAI, FiLM.
     """
@@ -107,19 +109,19 @@ def zero_init(layer: Any) -> Any:
 
 
 class _Body(eqx.Module):
-    """Dense layers, each followed by the noise level's scale and shift and by SiLU; the last layer is linear."""
+    """Dense layers, each followed by a scale and shift that depend on σ and by SiLU; the last layer is linear."""
 
     embedding: NoiseEmbedding
     layers: tuple[Dense, ...]
     modulations: tuple[Modulation, ...]
 
     def __init__(self, sizes: Sequence[int], *, key: PRNGKeyArray):
-        key_embedding, *keys = jax.random.split(key, 2 * len(sizes))
+        key_embedding, *keys = jax.random.split(typed_key(key), 2 * len(sizes))
         units = sizes[1]
         self.embedding = NoiseEmbedding(units, key=key_embedding)
         pairs = list(pairwise(sizes))
         hidden = [Dense(a, b, key=k) for (a, b), k in zip(pairs[:-1], keys, strict=False)]
-        # a network that starts at zero starts as the Gaussian of the data's scale
+        # with a network that is zero at first, the model starts as the Gaussian of the data's scale
         self.layers = (*hidden, zero_init(Dense(*pairs[-1], key=keys[-1])))
         self.modulations = tuple(
             Modulation(units, size, key=k) for size, k in zip(sizes[1:-1], keys[len(sizes) :], strict=False)
@@ -143,7 +145,7 @@ class ScoreMLP(ScoreNetwork):
     layers of ``width`` units.
 
     Args:
-        shape: of a point; any shape, flattened before the first layer.
+        shape: the shape of a point; it is flattened before the first layer.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> network = tw.energies.ScoreMLP(2, width=16, key=jax.random.key(0))
@@ -157,7 +159,7 @@ class ScoreMLP(ScoreNetwork):
     def __init__(self, shape: int | tuple[int, ...], width: int = 128, depth: int = 2, *, key: PRNGKeyArray):
         self.space = Real(shape)
         sizes = _sizes(self.space, width, depth)
-        keys = jax.random.split(key, len(sizes) - 1)
+        keys = jax.random.split(typed_key(key), len(sizes) - 1)
         slopes = [*[0.0] * depth, 1.0]
         self.layers = tuple(
             Dense(a, b, key=k, slope=s) for a, b, k, s in zip(sizes[:-1], sizes[1:], keys, slopes, strict=True)
@@ -173,16 +175,16 @@ class ScoreMLP(ScoreNetwork):
 
 class NoiseConditionalMLP(ConditionalEnergy):
     r"""``E(x, σ) = ½‖x‖²/(σ² + c²) + (c/σ)·f(x/√(σ² + c²), log σ)`` with a dense network f: the energy of vectors with
-    noise of deviation σ on them.
+    added noise of standard deviation σ.
 
-    At every σ its score is of the scale that the noise gives it (see the module). Train it with
+    The scaling of its score with σ is built in (see the module docstring). Train it with
     `NoiseConditionalScoreMatching`, sample it with `AnnealedLangevin`; ``tw.given(energy, sigma)`` is an energy of x
-    alone. Before training it is the Gaussian of deviation ``√(c² + σ²)``.
+    alone. Before training it is the Gaussian of standard deviation ``√(c² + σ²)``.
 
     Args:
-        shape: of a point; any shape, flattened before the first layer.
-        width: units of a hidden layer.
-        depth: hidden layers.
+        shape: the shape of a point; it is flattened before the first layer.
+        width: the number of units of a hidden layer.
+        depth: the number of hidden layers.
         data_scale: c, about the root mean square of the data's coordinates.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -221,9 +223,9 @@ class NoiseConditionalMLP(ConditionalEnergy):
 
 class NoiseConditionalScoreMLP(ScoreNetwork):
     r"""``s(x, σ) = -x/(σ² + c²) + c/(σ√(σ² + c²))·F(x/√(σ² + c²), log σ)`` with a dense network F: the score of vectors
-    with noise of deviation σ on them.
+    with added noise of standard deviation σ.
 
-    The arguments are those of `NoiseConditionalMLP`; twice as fast, but no energy.
+    Arguments as in `NoiseConditionalMLP`. Twice as fast, but it has no energy.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> network = tw.energies.NoiseConditionalScoreMLP(2, key=jax.random.key(0))

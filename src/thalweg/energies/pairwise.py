@@ -1,4 +1,4 @@
-"""What energies of pairs of sites share: their conditionals drawn for a whole population, block after block."""
+"""The base class of energies with pairwise couplings: Gibbs updates of a population of chains, block by block."""
 
 import abc
 from typing import Any
@@ -12,14 +12,14 @@ from jaxtyping import Array, PRNGKeyArray
 from thalweg.core import HasConditionals, is_concrete
 from thalweg.energies.couplings import AbstractCoupling, LocalField
 
-# up to this many blocks are written out one after the other; more are a loop
+# with at most this many blocks the sweep is unrolled; with more it is a loop
 _FEW_BLOCKS = 8
 
 
 class AbstractPairwise(HasConditionals):
-    """An energy of pairs of sites: each site's conditional depends on the others by its field ``Σ_j W_kj v_j`` alone.
+    """An energy with pairwise couplings: a site's conditional depends on the others only through ``Σ_j W_kj v_j``.
 
-    Here ``v`` is a site's value as numbers: a spin itself, a label as a one-hot row. A population is kept with the
+    Here ``v`` is a site's numerical value: a spin itself, a label as a one-hot row. A population is stored with the
     sites first, ``(sites, chains, ...)``, so that the field of one site is one row of W times the population.
     """
 
@@ -27,15 +27,15 @@ class AbstractPairwise(HasConditionals):
 
     @abc.abstractmethod
     def _to_values(self, x: Array) -> Array:
-        """Chains ``(chains, sites)`` as numbers ``(sites, chains, ...)``."""
+        """Chains ``(chains, sites)`` as numerical values ``(sites, chains, ...)``."""
 
     @abc.abstractmethod
     def _to_points(self, values: Array) -> Array:
-        """`_to_values` undone."""
+        """The inverse of `_to_values`."""
 
     @abc.abstractmethod
     def _noise(self, key: PRNGKeyArray, sites: int, chains: int) -> Array:
-        """Random numbers for one draw of the given number of sites in every chain, ``(sites, chains, ...)``."""
+        """The random numbers to draw ``sites`` sites in every chain, ``(sites, chains, ...)``."""
 
     @abc.abstractmethod
     def _draw(self, noise: Array, field: Array, sites: Any) -> Array:
@@ -74,17 +74,17 @@ class AbstractPairwise(HasConditionals):
             values = self._sweep_many(local, key, values, members)
         return self._to_points(values).astype(x.dtype)
 
-    # the random numbers of a sweep are drawn at once in each of these: a row for every site that is drawn
+    # each of these generates the random numbers of a sweep at once, one row for every site it draws
 
     def _sweep_whole(self, key: PRNGKeyArray, values: Array, members: list[np.ndarray]) -> Array:
-        """For couplings whose field is had at all sites at once: those of the block are kept."""
+        """For couplings that compute the field at all sites at once: only the sites of the block are updated."""
         sites, chains = values.shape[:2]
         inside = np.stack([np.isin(np.arange(sites), block) for block in members])
-        # blocks that have no site in common share one row a site
+        # disjoint blocks share one row of random numbers per site
         shared = inside.sum(axis=0).max() <= 1
         noise = self._noise(key, sites if shared else len(members) * sites, chains)
 
-        # a loop, since XLA would compute one block's draws anew for each of the neighbours that the next one asks
+        # a loop, because XLA would otherwise recompute the draws of one block for every neighbour in the next block
         def one(values, now):
             rows, inside = now
             drawn = self._draw(noise if rows is None else rows, self.coupling.field(values), np.arange(sites))
@@ -94,7 +94,7 @@ class AbstractPairwise(HasConditionals):
         return jax.lax.scan(one, values, (rows, jnp.asarray(inside)))[0]
 
     def _sweep_few(self, local: LocalField, key: PRNGKeyArray, values: Array, members: list[np.ndarray]) -> Array:
-        """A few blocks, written out: the field of each block's sites alone."""
+        """A few blocks, unrolled, with the field computed at each block's sites only."""
         count, start = self.coupling.sites, 0
         noise = self._noise(key, sum(map(len, members)), values.shape[1])
         for sites in members:
@@ -106,10 +106,10 @@ class AbstractPairwise(HasConditionals):
         return values
 
     def _sweep_many(self, local: LocalField, key: PRNGKeyArray, values: Array, members: list[np.ndarray]) -> Array:
-        """Many blocks as a loop over their sites, which are filled up to one width."""
+        """Many blocks, in a loop over their lists of sites, which are padded to one width."""
         count, width = self.coupling.sites, max(map(len, members))
         noise = self._noise(key, len(members) * width, values.shape[1])
-        # a site past the last is read as the last and never written
+        # the padding is read as the last site and never written
         sites = np.full((len(members), width), count)
         for number, block in enumerate(members):
             sites[number, : len(block)] = block
@@ -126,5 +126,5 @@ class AbstractPairwise(HasConditionals):
 
 
 def _where(chosen: Any, drawn: Array, values: Array) -> Array:
-    """``drawn`` at the chosen sites and chains, ``values`` at the others."""
+    """``drawn`` at the selected sites and chains, ``values`` at the others."""
     return jnp.where(chosen.reshape(*chosen.shape, *[1] * (values.ndim - 2)), drawn, values)

@@ -16,7 +16,7 @@ Form = Literal["square", "absolute", "softplus", "exponential"]
 
 
 class PositiveForm(Energy):
-    r"""``p(x) ∝ g(f(x))`` as the energy ``E(x) = -log g(f(x))``, with g one of four functions that are never negative.
+    r"""``p(x) ∝ g(f(x))`` as the energy ``E(x) = -log g(f(x))``, with one of four non-negative functions g.
 
     ======================  ======================  ===========================
     ``form``                ``g(f)``                ``E``
@@ -27,12 +27,12 @@ class PositiveForm(Energy):
     ``"exponential"``       ``e^f``                 ``-f``
     ======================  ======================  ===========================
 
-    Where ``g(f) = 0`` the energy is ``+inf``. Whether ``∫g(f)dx`` is finite is a matter of f and the space.
+    Where ``g(f) = 0`` the energy is ``+inf``. Whether ``∫g(f)dx`` is finite depends on f and the space.
 
     Args:
         function: f, a callable ``x -> scalar`` of one point; the arrays of an ``eqx.Module`` are trained.
         form: the name of g.
-        space: where ``x`` lives, if known; left out, that of ``function`` where it is an `Energy`.
+        space: where ``x`` lives, if known; by default the space of ``function`` if that is an `Energy`.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> energy = tw.energies.PositiveForm(lambda x: x, "square", space=tw.Interval(0.0, 1.0))
@@ -49,6 +49,8 @@ class PositiveForm(Energy):
             raise ValueError(f"expected a callable x -> scalar, got {type(function).__name__}; wrap it in one")
         if not isinstance(form, str) or form not in get_args(Form):
             raise ValueError(f"expected a form among {', '.join(get_args(Form))}, got {form!r}; choose one of them")
+        if space is not None and not isinstance(space, Space):
+            raise ValueError(f"expected a space such as tw.Real(2), got {space!r:.80}; give an instance of one")
         known = function.space if isinstance(function, Energy) else None
         if space is not None and known is not None and space != known:
             raise ValueError(f"expected one space, got {space} for a function that lives on {known}; leave out `space`")
@@ -60,7 +62,7 @@ class PositiveForm(Energy):
         known = self.space is not None and not isinstance(self.space, Product)
         f = jnp.asarray(self.function(one_point(self.space, x) if known else x))
         if f.shape != ():
-            raise ValueError(f"expected a scalar from the function, got shape {f.shape}; sum over what is too much")
+            raise ValueError(f"expected a scalar from the function, got shape {f.shape}; sum over the remaining axes")
         f = f if jnp.issubdtype(f.dtype, jnp.floating) else f.astype(jnp.result_type(float))
         match self.form:
             case "square":
@@ -74,15 +76,15 @@ class PositiveForm(Energy):
 
 
 def _log_absolute(f: Array) -> Array:
-    """``log |f|``, -inf with gradient zero at f = 0; numbers below the smallest normal one count as zero."""
+    """``log |f|``; -inf with gradient zero at f = 0. Subnormal numbers count as zero."""
     zero = jnp.abs(f) < jnp.finfo(f.dtype).tiny
     return jnp.where(zero, -jnp.inf, jnp.log(jnp.abs(jnp.where(zero, 1, f))))
 
 
 def _log_softplus(f: Array) -> Array:
-    """``log log(1 + e^f)``; far below zero its series ``f - t/2 + 5t²/24``, ``t = e^f``, where softplus underflows."""
+    """``log log(1 + e^f)``; for f < -10 the series ``f - t/2 + 5t²/24`` with ``t = e^f``, since softplus underflows."""
     below = f < -10.0
-    # each branch is kept within its own range, so that the one not taken brings no NaN into the gradient
+    # each branch is kept within its own range, so that the unused one brings no NaN into the gradient
     low, high = jnp.where(below, f, -10.0), jnp.where(below, -10.0, f)
     t = jnp.exp(low)
     return jnp.where(below, low - t / 2 + 5 * t**2 / 24, jnp.log(jax.nn.softplus(high)))

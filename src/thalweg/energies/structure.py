@@ -1,4 +1,4 @@
-"""What of a graph never changes: which sites are tied, in which groups they can be drawn, who neighbours whom."""
+"""The fixed structure of a graph: its edges, its colouring and its table of neighbours."""
 
 from functools import lru_cache
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Structure:
-    """A numpy array that never changes and tells programs apart: part of what ``jax.jit`` compiles for."""
+    """An immutable, hashable numpy array, for use as a static argument of ``jax.jit``."""
 
     def __init__(self, array: np.ndarray):
         self.array = np.array(array)
@@ -26,7 +26,7 @@ class Structure:
 
 
 def colour(sites: int, edges: np.ndarray) -> np.ndarray:
-    """Greedy colouring, the most tied sites first: boolean ``(colours, sites)``."""
+    """Greedy colouring in order of decreasing degree: boolean ``(colours, sites)``."""
     neighbours: list[set[int]] = [set() for _ in range(sites)]
     for first, second in edges.tolist():
         neighbours[first].add(second)
@@ -40,19 +40,19 @@ def colour(sites: int, edges: np.ndarray) -> np.ndarray:
 
 @lru_cache(32)
 def colours_of_mask(mask: Structure) -> np.ndarray:
-    """The groups of a boolean matrix that says which pairs are tied."""
+    """The colours of the graph with a boolean adjacency matrix."""
     return colour(len(mask.array), np.argwhere(np.triu(mask.array)))
 
 
 @lru_cache(32)
 def colours_of_edges(sites: int, edges: Structure) -> np.ndarray:
-    """The groups of a list of edges."""
+    """The colours of the graph with a list of edges."""
     return colour(sites, edges.array)
 
 
 @lru_cache(32)
 def colours_of_torus(shape: tuple[int, int]) -> np.ndarray:
-    """The groups of a 2-D lattice that closes on itself, of any sides."""
+    """The colours of a 2-D torus with sides of any length."""
     number = np.arange(shape[0] * shape[1]).reshape(shape)
     edges = [np.stack([number, np.roll(number, -1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)]
     return colour(number.size, np.concatenate(edges))
@@ -60,7 +60,8 @@ def colours_of_torus(shape: tuple[int, int]) -> np.ndarray:
 
 @lru_cache(32)
 def neighbours_of(sites: int, edges: Structure) -> tuple[np.ndarray, np.ndarray] | None:
-    """The neighbours of every site and the edges to them, ``(sites, most)``, filled up by edge ``m``, of no weight."""
+    """The neighbours of every site and the edges to them, ``(sites, degree)``, padded with the weightless edge ``m``;
+    ``None`` if the padding would outweigh the edges."""
     count = len(edges.array)
     ends = edges.array.T.reshape(-1)
     others = edges.array[:, ::-1].T.reshape(-1)

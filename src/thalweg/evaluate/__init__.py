@@ -1,5 +1,6 @@
-"""Evaluation: checks of samplers, and scores of what a model draws."""
+"""Evaluation: checks of samplers and objectives, and scores of samples."""
 
+from thalweg.core import shorten_signatures
 from thalweg.evaluate.check_objective import check_objective
 from thalweg.evaluate.check_sampler import check_sampler
 from thalweg.evaluate.class_scores import class_scores
@@ -26,3 +27,5 @@ __all__ = [
     "image_scores",
     "inception_score",
 ]
+
+shorten_signatures(globals(), __all__)

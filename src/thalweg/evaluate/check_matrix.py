@@ -1,4 +1,4 @@
-"""Is the transition matrix of a kernel right? The exact part of `check_sampler` on small finite spaces."""
+"""The exact part of `check_sampler` on small finite spaces: a test of the kernel's transition matrix."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ from thalweg import exact
 from thalweg.core import HasTransitionMatrix, PerChain, space_of
 from thalweg.spaces import Finite
 
-# the largest space whose transition matrix is written down, and how far πT may be from π in single precision
+# the largest space whose transition matrix is computed, and how far πT may be from π in single precision
 _STATES, _ROUNDING = 4096, 2e-5
 
 
 def check_matrix(kernel: Any, energy: Any) -> tuple[bool, str]:
-    """Whether the chain has ``πT = π`` and reaches every state, and sentences on that for a verdict.
+    """Whether the chain has ``πT = π`` and reaches every state, and a text about this for the verdict.
 
-    ``(True, "")`` where there is no matrix to look at: the space is not finite, has more than 4096 states, or the
-    kernel cannot write its matrix down. A periodic chain leaves the target invariant and does not fail; the text says
-    that it is periodic.
+    ``(True, "")`` if there is no matrix to check: the space is not finite, has more than 4096 states, or the kernel
+    does not provide its matrix. A periodic chain leaves the target invariant and passes; the text says that it is
+    periodic.
     """
     space = space_of(energy)
     small = isinstance(space, Finite) and space.size <= _STATES
@@ -23,10 +23,10 @@ def check_matrix(kernel: Any, energy: Any) -> tuple[bool, str]:
         return True, ""
     chain = exact.chain_properties(kernel.transition_matrix(energy), exact.probabilities(energy))
     invariant = chain.invariance_error <= _ROUNDING
-    text = f" Exactly, πT {'=' if invariant else '≠'} π: they differ by {chain.invariance_error:.1g} in all."
+    text = f" Exactly, πT {'=' if invariant else '≠'} π: the total difference is {chain.invariance_error:.1g}."
     text += f" The chain is {chain}."
     if not chain.irreducible:
         text += " It cannot reach all states of positive probability from all others."
     if not chain.aperiodic:
-        text += " It is periodic: means over time come to the target, the law of a single step does not."
+        text += " It is periodic: averages over time converge to the target, the distribution at one step does not."
     return invariant and chain.irreducible, text

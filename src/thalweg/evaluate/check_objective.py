@@ -1,4 +1,4 @@
-"""Is this training objective right? Put the model at the truth, and ask that nothing pulls it away."""
+"""A statistical test of a training objective: at the true model its mean gradient must vanish."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from thalweg.core import (
     combine,
     compiled,
     partition_trainable,
+    real,
     require_model,
     typed_key,
     whole_number,
@@ -30,23 +31,23 @@ from thalweg.energies.lattice import Ising
 from thalweg.evaluate.check_sampler import exact_sampler
 from thalweg.spaces import as_points
 
-# with this probability a bias of the size reported as detectable would have been seen
+# the probability with which a bias of the size reported as detectable would have been found
 _POWER = 0.99
-# how far the model is moved from the truth, and into how many random directions
+# how far the model is moved from the truth, and in how many random directions
 _MOVE, _DIRECTIONS = 0.2, 8
-# parameters tested one by one; of more, random combinations are
+# up to this many parameters are tested one by one; with more, only random combinations
 _ONE_BY_ONE = 64
 
 
-class _Measured(NamedTuple):
-    """What was measured on every batch: ``(batches, …)``."""
+class _Measurements(NamedTuple):
+    """The measurements on every batch, ``(batches, …)``."""
 
     gradient: Any  # at the truth
     moved_gradient: Any  # along each direction, after a move along it
     loss: Any
     moved_loss: Any
     estimator: Any  # gradient after a move along the first direction
-    expected: Any  # the same of the objective it should equal on average
+    expected: Any  # the same for the objective that it should equal on average
 
 
 def check_objective(
@@ -59,37 +60,36 @@ def check_objective(
     batches: int = 400,
     false_alarm: float = 1e-6,
 ) -> Verdict:
-    r"""Whether ``objective`` leads to the model the data came from.
+    r"""Test whether ``objective`` has the model that generated the data as its solution.
 
     Batches of exact samples of ``energy`` are given to the objective with the model at ``objective.truth(energy)`` (the
-    energy itself; for denoising objectives the energy blurred by their noise). Then
+    energy itself; for denoising objectives the energy with their noise added). Then
 
     1. the mean gradient over the batches must vanish, in every parameter and in random combinations of them, and it
-       must come back when the model is moved, or else nothing is learnt;
-    2. where ``objective.minimised_at_truth`` says so, the loss must not be smaller on average anywhere the model is
-       moved to;
-    3. where ``objective.expected(energy)`` names an objective that it should equal on average, the two gradients must
-       agree at a moved model.
+       must point back when the model is moved away, otherwise nothing would be learned;
+    2. if ``objective.minimised_at_truth``, the mean loss must not be smaller at any of the moved models;
+    3. if ``objective.expected(energy)`` is an objective with the same expected gradient, the two gradients must agree
+       at a moved model.
 
     Each comparison is a t-test over independent batches, at ``false_alarm`` divided by their number. A likelihood
-    objective passes with chains that start at the data and a kernel that leaves the model as it is; with unadjusted or
-    too short chains it fails, as it should: its bias is there by design.
+    objective passes with chains that start at the data and a kernel that leaves the model invariant; with unadjusted or
+    too short chains it fails, because it is biased by design.
 
     Args:
-        objective: ours or a user's own.
-        key: all randomness.
-        energy: the truth, with parameters, and with exact samples (``HasSampler``, a finite space, or ``exact``); by
-            default a Gaussian with full covariance in three dimensions, for a `DiscreteObjective` an Ising model of
-            five spins.
-        exact: ``exact(key, shape)``, exact samples of the energy; of a `ConditionalEnergy`, pairs ``(x, c)`` with x
+        objective: any objective, from this library or your own.
+        key: the random key.
+        energy: the truth, with parameters and with exact samples (``HasSampler``, a finite space, or ``exact``); by
+            default a Gaussian with full covariance in three dimensions, or for a `DiscreteObjective` an Ising model
+            with five spins.
+        exact: ``exact(key, shape)``, exact samples of the energy; for a `ConditionalEnergy`, pairs ``(x, c)`` with x
             drawn from ``p(x | c)``.
-        batch_size: points per batch.
-        batches: more see smaller biases.
-        false_alarm: the probability that a right objective fails.
+        batch_size: the number of points per batch.
+        batches: the number of batches; more batches detect smaller biases.
+        false_alarm: the probability that a correct objective fails.
 
     Returns:
-        `Verdict`; ``detectable`` is the smallest shift of the learnt parameters along a random direction that would
-        have been seen with probability 0.99.
+        `Verdict`; ``detectable`` is the smallest shift of the learned parameters along a random direction that would
+        have been detected with probability 0.99.
 
     >>> import jax, thalweg as tw
     >>> tw.check_objective(tw.objectives.HutchinsonScoreMatching(), key=jax.random.key(0)).passed
@@ -97,6 +97,7 @@ def check_objective(
     """
     check_instance("an objective", objective, ("init", "loss", "truth", "expected"), "tw.objectives.NCE()")
     batch_size, batches = whole_number("batch_size", batch_size), whole_number("batches", batches, 30, "raise it")
+    real("false_alarm", false_alarm, scalar=True)
     if not 0 < false_alarm < 1:
         raise ValueError(f"expected a false_alarm between 0 and 1, got {false_alarm}; 1e-6 is usual")
     key = typed_key(key)
@@ -105,7 +106,7 @@ def check_objective(
     sample = _sampler(energy, exact)
     truth = objective.truth(energy)
     key_first, key_init, key_directions, key_batches = jax.random.split(key, 4)
-    # once in the open, where data and model can be looked at and refused
+    # once outside compiled code, where the values of data and model can be checked
     batch = sample(key_first, (batch_size,))
     params, state = objective.init(key_init, truth, batch)
     _check_loss(objective, truth, params, state, batch)
@@ -141,7 +142,7 @@ def _sampler(energy: Any, exact: Callable | None) -> Callable[[PRNGKeyArray, tup
 
 
 def _check_loss(objective: Objective, truth: Any, params: PyTree, state: PyTree, batch: PyTree) -> None:
-    """Refuse a user's objective whose loss is not ``(scalar, Step)``."""
+    """Raise if the loss of a user's objective is not ``(scalar, Step)``."""
     name = type(objective).__name__
     shapes = []
 
@@ -164,11 +165,11 @@ def _check_loss(objective: Objective, truth: Any, params: PyTree, state: PyTree,
 
 
 @compiled
-def _measure(keys, objective, expected, truth, sample, directions, batch_size) -> _Measured:
-    def one(key) -> _Measured:
+def _measure(keys, objective, expected, truth, sample, directions, batch_size) -> _Measurements:
+    def one(key) -> _Measurements:
         key_data, key_first, key_init, key_loss, key_other = jax.random.split(key, 5)
         batch = sample(key_data, (batch_size,))
-        # what an objective fits to its first batch (a noise density) must not know the batch it is judged on
+        # what an objective fits to its first batch (a noise density) must be independent of the batch it is tested on
         first = sample(key_first, (batch_size,))
 
         def at(criterion, key):
@@ -178,27 +179,27 @@ def _measure(keys, objective, expected, truth, sample, directions, batch_size) -
 
             def loss(shift):
                 model, params = combine(rebuild(weights + shift), fixed)
-                # the same random numbers at every place, on purpose
+                # deliberately the same random numbers at every model
                 return criterion.loss(jax.random.clone(key), model, params, state, batch)[0]
 
             return jax.value_and_grad(loss)
 
-        # the truth and every place moved to in one loop: one program to compile instead of two
+        # the truth and all moved models in one loop: one program to compile instead of two
         places = jnp.concatenate([jnp.zeros((1, directions.shape[1])), _MOVE * directions])
         values, gradients = jax.lax.map(at(objective, key_loss), places)
         moved_gradient = gradients[1:]
         other = moved_gradient[0]
         if expected is not None:
-            # a fresh key: what is compared are expectations
+            # a fresh key, because expectations are compared
             other = at(expected, key_other)(_MOVE * directions[0])[1]
         along = jnp.sum(moved_gradient * directions, axis=1)
-        return _Measured(gradients[0], along, values[0], values[1:], moved_gradient[0], other)
+        return _Measurements(gradients[0], along, values[0], values[1:], moved_gradient[0], other)
 
     return jax.lax.map(one, keys)
 
 
 def _assess(
-    measured: _Measured, directions: np.ndarray, false_alarm: float, minimised_at_truth: bool, other: str | None
+    measured: _Measurements, directions: np.ndarray, false_alarm: float, minimised_at_truth: bool, other: str | None
 ) -> Verdict:
     if not all(np.isfinite(values).all() for values in measured):
         return Verdict(False, false_alarm, 0.0, "FAILED: the loss or its gradient is not finite at or near the truth.")
@@ -210,47 +211,49 @@ def _assess(
 
     pulls = measured.gradient @ tests.T
     stiffness = (measured.moved_gradient - measured.gradient @ directions.T) / _MOVE
-    held = _in_errors(stiffness) > limit
+    held = _in_standard_errors(stiffness) > limit
     error = np.std(pulls, axis=0, ddof=1)[-len(directions) :] / np.sqrt(batches)
     seen = (limit + float(stats.norm.ppf(_POWER))) * error[held] / stiffness.mean(axis=0)[held]
     detectable = float(np.max(seen, initial=0.0)) if held.any() else float("inf")
 
-    pull = _in_errors(pulls)
+    pull = _in_standard_errors(pulls)
     worst = int(np.argmax(np.abs(pull)))
     passed = abs(pull[worst]) <= limit
-    said = [
+    sentences = [
         f"at the truth the largest of {len(tests)} mean gradients is that of {names[worst]}, {pull[worst]:+.1f} "
         f"standard errors (limit {limit:.1f}, false-alarm rate {false_alarm:g})"
     ]
     if held.any():
-        said.append(f"a shift of the learnt parameters by {detectable:.2g} would have been seen")
+        sentences.append(f"a shift of the learned parameters by {detectable:.2g} would have been detected")
     else:
         passed = False
-        said.append("no gradient leads back when the model is moved, so nothing would be learnt")
+        sentences.append("no gradient leads back when the model is moved, so nothing would be learned")
     if minimised_at_truth:
-        rise = _in_errors(measured.moved_loss - measured.loss[:, None])
+        rise = _in_standard_errors(measured.moved_loss - measured.loss[:, None])
         lowest = int(np.argmin(rise))
         passed = passed and rise[lowest] >= -limit
-        said.append(
-            f"the loss is smallest at the truth in all {len(directions)} directions tried"
+        sentences.append(
+            f"the loss is smallest at the truth in all {len(directions)} directions tested"
             if rise[lowest] >= -limit
             else f"the loss falls when the model moves along direction {lowest}, by {-rise[lowest]:.1f} standard errors"
         )
     if other is not None:
-        gap = _in_errors((measured.estimator - measured.expected) @ tests.T)
+        gap = _in_standard_errors((measured.estimator - measured.expected) @ tests.T)
         widest = int(np.argmax(np.abs(gap)))
         passed = passed and abs(gap[widest]) <= limit
-        said.append(
+        sentences.append(
             f"against {other}, its expectation, the gradients differ by at most {gap[widest]:+.1f} standard errors"
         )
-    return Verdict(bool(passed), false_alarm, detectable, f"{'passed' if passed else 'FAILED'}: {'; '.join(said)}.")
+    return Verdict(
+        bool(passed), false_alarm, detectable, f"{'passed' if passed else 'FAILED'}: {'; '.join(sentences)}."
+    )
 
 
-def _in_errors(samples: np.ndarray) -> np.ndarray:
-    """The mean of every column in units of its standard error; of a column that never varies, zero or infinity."""
+def _in_standard_errors(samples: np.ndarray) -> np.ndarray:
+    """The mean of every column in units of its standard error; zero for a column of zeros."""
     mean = samples.mean(axis=0)
     error = np.std(samples, axis=0, ddof=1) / np.sqrt(len(samples))
-    # differences of numbers this size are only known to single precision
+    # the numbers are known to single precision only
     error = np.maximum(error, 1e-7 * np.abs(samples).max(axis=0))
     return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
 

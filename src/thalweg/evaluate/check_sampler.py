@@ -1,4 +1,4 @@
-"""Is this sampler right? Start exactly at the target, run the kernel, and ask that nothing drifts."""
+"""A statistical test of a sampler: chains that start at exact samples of the target must not drift."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,12 +11,18 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg import exact as exact_sums
 from thalweg.core import (
+    ConditionalEnergy,
+    Energy,
     HasSampler,
+    LatentEnergy,
+    ScoreNetwork,
     Space,
     Verdict,
     as_energy,
+    check_function,
     compiled,
     energies,
+    real,
     require_energy,
     space_of,
     typed_key,
@@ -29,7 +35,7 @@ from thalweg.samplers.single_chain import init_chains
 from thalweg.samplers.tempering import ParallelTempering
 from thalweg.spaces import Finite, as_points
 
-# with this probability a bias of the size reported as detectable would have been seen
+# the probability with which a bias of the size reported as detectable would have been found
 _POWER = 0.99
 
 Sampler = Callable[[PRNGKeyArray, tuple[int, ...]], Any]
@@ -46,46 +52,47 @@ def check_sampler(
     steps: int = 20,
     false_alarm: float = 1e-6,
 ) -> Verdict:
-    r"""Whether ``kernel`` leaves ``p ∝ exp(-E)`` as it is.
+    r"""Test whether ``kernel`` leaves ``p ∝ exp(-E)`` invariant.
 
-    ``chains`` chains start at exact, independent samples of the target and run ``steps`` steps. If the kernel is right,
-    every statistic f has ``E[f(x_steps)] = E[f(x_0)]`` whatever the mixing time, so the paired differences
+    ``chains`` chains start at exact, independent samples of the target and run ``steps`` kernel steps. If the kernel is
+    correct, every statistic f has ``E[f(x_steps)] = E[f(x_0)]`` whatever the mixing time, so the paired differences
     ``f(x_steps) - f(x_0)`` of the independent chains have mean zero: each is tested at ``false_alarm`` divided by the
     number of statistics. The statistics are bounded (smooth steps, squares and random waves of the standardised point,
-    and steps in the energy), so that the normal approximation holds on heavy tails too. On a finite space of up to
-    4096 states a kernel that can write down its transition matrix T must also have ``πT = π`` and reach every state;
-    the text then says whether the chain is irreducible, aperiodic and reversible, and its spectral gap (see
+    and steps in the energy), so that the normal approximation also holds for heavy tails. On a finite space of up to
+    4096 states, a kernel with a transition matrix T must also have ``πT = π`` and reach every state; the text then says
+    whether the chain is irreducible, aperiodic and reversible, and gives its spectral gap (see
     `exact.chain_properties`).
 
-    The rungs of `ParallelTempering` each have a law of their own, ``∝ exp(-E/T_i)``, and each must start at it: on a
-    finite space they do; elsewhere give ``exact`` one sampler per temperature. All rungs together are then tested, as
-    one point ``(rungs, *event)``, and neighbours that never swap fail. With a sampler for the target alone all rungs
-    start there, which is not stationary, and ``steps`` must be enough for the hot ones to settle and the coldest, which
-    alone is tested, to forget it; the verdict says so.
+    Each rung of `ParallelTempering` has its own distribution, ``∝ exp(-E/T_i)``, and must start there. On a finite
+    space this happens automatically; elsewhere give ``exact`` as one sampler per temperature. Then all rungs are tested
+    together, as one point ``(rungs, *event)``, and a pair of neighbours that never swaps fails the test. With a sampler
+    for the target only, all rungs start at the target, which is not stationary, and only the coldest rung is tested:
+    ``steps`` must then be large enough for all rungs to reach their distributions, as the verdict says.
 
     Points may be trees of arrays. The first two arguments may be given in either order.
 
-    After RestrictedBoltzmannMachines.jl's stationarity test; Geweke (2004), JASA 99, has the idea in Bayesian dress.
+    References: the stationarity test of RestrictedBoltzmannMachines.jl; Geweke (2004), JASA 99, for the same idea in
+    Bayesian models.
 
     Args:
-        kernel: any kernel, ours or your own.
+        kernel: any kernel, from this library or your own.
         energy: any energy.
-        space: where the energy lives, if it does not say so itself.
-        exact: ``exact(key, shape)``, exact samples; by default the energy's own, or enumeration of a finite space. For
-            `ParallelTempering` a sequence of such functions, one per temperature, from the coldest up.
-        chains: more chains see smaller biases.
-        steps: more steps let a bias build up.
-        false_alarm: the probability that a right kernel fails.
+        space: where the points live, if the energy has no space.
+        exact: ``exact(key, shape)``, exact samples; by default the energy's own, or by enumeration of a finite space.
+            For `ParallelTempering` a sequence of such functions, one per temperature, from the coldest up.
+        chains: the number of chains; more chains detect smaller biases.
+        steps: the number of kernel steps; with more steps a bias builds up.
+        false_alarm: the probability that a correct kernel fails.
 
     Returns:
         `Verdict`; ``detectable`` is the smallest drift of a statistic, in units of its standard deviation under the
-        target, that would have been seen with probability 0.99.
+        target, that would have been detected with probability 0.99.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> target = tw.energies.Gaussian(jnp.zeros(2), jnp.eye(2))
     >>> tw.check_sampler(tw.samplers.MALA(0.5), target, key=jax.random.key(0)).passed
     True
-    >>> tw.check_sampler(tw.samplers.Langevin(0.5), target, key=jax.random.key(0)).passed  # biased by design
+    >>> tw.check_sampler(tw.samplers.Langevin(0.5), target, key=jax.random.key(1)).passed  # biased by design
     False
     """
     if not is_kernel(kernel) and is_kernel(energy):
@@ -93,6 +100,7 @@ def check_sampler(
     check_kernel(kernel)
     require_energy("check_sampler", energy)
     chains, steps = whole_number("chains", chains, 1000), whole_number("steps", steps)
+    real("false_alarm", false_alarm, scalar=True)
     if not 0 < false_alarm < 1:
         raise ValueError(f"expected a false_alarm between 0 and 1, got {false_alarm}; 1e-6 is usual")
     energy = as_energy(energy, space)
@@ -109,7 +117,7 @@ def check_sampler(
     threshold = float(-norm.ppf(false_alarm / (2 * len(names))))
     z = np.where(error > 0, drift / np.where(error > 0, error, 1), 0.0)
     worst = int(np.argmax(np.abs(z)))
-    # a statistic in which nothing moved has no error either, and would have shown nothing
+    # a statistic in which nothing moved has a zero error and does not contribute
     detectable = float(np.max((threshold + float(norm.ppf(_POWER))) * error / spread))
     exactly_right, exactly = check_matrix(kernel, energy)
     passed = bool(abs(z[worst]) <= threshold) and exactly_right
@@ -117,8 +125,8 @@ def check_sampler(
     text = (
         f"{'passed' if passed else 'FAILED'}: of {len(names)} statistics the largest drift is that of {names[worst]}, "
         f"{z[worst]:+.1f} standard errors (limit {threshold:.1f}, false-alarm rate {false_alarm:g}); "
-        f"a drift of {detectable:.2g} standard deviations would have been seen; {moved:.0%} of {chains} chains moved "
-        f"in {steps} steps.{note}{exactly}"
+        f"a drift of {detectable:.2g} standard deviations would have been detected; "
+        f"{moved:.0%} of {chains} chains moved in {steps} steps.{note}{exactly}"
     )
     if moved == 0:
         return Verdict(
@@ -126,7 +134,7 @@ def check_sampler(
         )
     if steps > 1 and np.any(np.asarray(swaps) == 0):
         pair = int(np.argmin(swaps)) + 1
-        text = f"FAILED: rungs {pair} and {pair + 1} never swapped in {steps} steps, so those beyond are no help."
+        text = f"FAILED: rungs {pair} and {pair + 1} never swapped in {steps} steps, so hotter rungs have no effect."
         return Verdict(False, false_alarm, detectable, text)
     return Verdict(passed, false_alarm, detectable, text)
 
@@ -144,7 +152,8 @@ class _Settings(NamedTuple):
 def _starts(
     key: PRNGKeyArray, kernel: Any, energy: Any, exact: Sampler | Sequence[Sampler] | None, chains: int
 ) -> tuple[Any, bool, str]:
-    """Exact samples, whether they are of every rung's law ``(chains, rungs, *event)``, what the verdict must add."""
+    """Exact samples, whether there are samples for every rung ``(chains, rungs, *event)``, and a note for the
+    verdict."""
     several = isinstance(exact, Sequence)
     if not isinstance(kernel, ParallelTempering):
         if several:
@@ -175,9 +184,12 @@ def _starts(
 
 
 def exact_sampler(energy: Any, exact: Sampler | None) -> Sampler:
-    """``exact`` where it is given, else the energy's own samples, else those of an enumeration."""
+    """``exact`` if it is given, otherwise the energy's own sampler, otherwise enumeration of a finite space."""
     space = space_of(energy)
     if exact is not None:
+        check_function("exact(key, shape) -> points", exact, "energy.sample")
+        if isinstance(exact, (Energy, ConditionalEnergy, LatentEnergy, ScoreNetwork)):
+            raise ValueError(f"expected exact(key, shape) -> points, got a {type(exact).__name__}; give its `sample`")
         whole = space_of(energy.energy) if isinstance(energy, Clamped) else space
         return lambda key, shape: as_points(whole, exact(key, shape), "exact")
     if isinstance(energy, HasSampler):
@@ -192,7 +204,7 @@ def exact_sampler(energy: Any, exact: Sampler | None) -> Sampler:
 
 @compiled
 def _run(key, kernel, energy, x, settings):
-    """Where the chains end (all their rungs, where those have started apart), energies before and after, swap rates."""
+    """The final points (of all rungs, if those started separately), the energies before and after, and swap rates."""
     key_start, key_run = jax.random.split(key)
     init = kernel.init_rungs if settings.tempers else lambda *args: init_chains(kernel, *args)
     state = init(key_start, energy, x)
@@ -206,13 +218,14 @@ def _run(key, kernel, energy, x, settings):
 
 
 def _drifts(key, before, after, energy_before, energy_after):
-    """Mean, standard error and target deviation of the paired differences of all statistics, and their names."""
+    """The mean and standard error of the paired differences of all statistics, their standard deviations under the
+    target, and their names."""
     count, x, y = len(before), before, after
     centre = np.median(x, axis=0)
     scale = np.std(np.clip(x, *np.percentile(x, [1, 99], axis=0)), axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     x, y = (x - centre) / scale, (y - centre) / scale
-    # many coordinates are represented by a sample of them and by waves across all
+    # if there are many coordinates, a sample of them and random waves across all are used
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     shown = np.sort(generator.choice(x.shape[1], min(8, x.shape[1]), replace=False))
     waves = generator.normal(size=(16, x.shape[1])) * generator.choice([0.5, 1.0, 3.0], size=(16, 1))

@@ -1,10 +1,11 @@
-"""Samples judged by a classifier trained on the real data: which classes they cover, and how sure it is of them."""
+"""Scores of samples by a classifier trained on the real data: its confidence, and which classes the samples cover."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from thalweg.core import whole_number
 from thalweg.data import Dataset, check_array, check_labels
 
 _CLASSIFIER = "RBF kernel ridge classifier on pixels, probabilities calibrated on cross-validated training rows"
@@ -16,32 +17,31 @@ Classifier = Callable[[np.ndarray], np.ndarray]
 
 
 def class_scores(samples: Any, dataset: Dataset, *, most_rows: int = 3000, seed: int = 0) -> dict[str, Any]:
-    r"""How sure a classifier trained on real rows is of ``samples``, and which classes they cover.
+    r"""The confidence of a classifier trained on real rows in ``samples``, and which classes they cover.
 
     The classifier is kernel ridge regression on one-hot labels, ``s(x) = Σᵢ αᵢ exp(-γ‖x - xᵢ‖²)`` with γ = 2 over the
     mean squared distance between rows (Rifkin et al. 2003, regularised least-squares classification), and
-    ``p(y|x) = softmax(β s(x))`` with β fitted to the training rows' labels under five-fold cross-validation
-    (temperature scaling, Guo et al. 2017). Two reasons for it: its probabilities are honest (on `digits` the mean top
-    probability of held-out images equals the accuracy within a hundredth), and far from all data ``s`` goes to zero, so
-    that noise gets probabilities near ``1 / classes``, where a network or a support vector machine would be sure of
-    something.
+    ``p(y|x) = softmax(β s(x))`` with β fitted to the training labels by five-fold cross-validation (temperature
+    scaling, Guo et al. 2017). There are two reasons for this choice. Its probabilities are calibrated: on `digits` the
+    mean top probability of held-out images equals the accuracy within a hundredth. And far from all data ``s`` goes to
+    zero, so that noise gets probabilities near ``1 / classes``, while a network or a support vector machine would be
+    confident.
 
-    Samples need not be images: rows are compared as flat vectors. The answer does not depend on chance beyond ``seed``.
+    Samples need not be images: rows are compared as flat vectors. The result is deterministic given ``seed``.
 
     Args:
         samples: ``(n, *event)``.
-        dataset: real rows with one label each. Where it has no test rows, a fifth of the training rows are held out.
-        most_rows: training rows and held-out rows are each cut to so many, at random, to bound the time (about a second
-            for `digits`, a few for 3000 rows of 28×28).
-        seed: of that choice and of the folds.
+        dataset: real rows with one label each. If it has no test rows, a fifth of the training rows are held out.
+        most_rows: at most this many training rows and held-out rows are used, chosen at random, to bound the time
+            (about a second for `digits`, a few for 3000 rows of 28×28).
+        seed: the seed of that choice and of the folds.
 
     Returns:
-        A dict for JSON: ``classifier`` (in words), ``classifier_accuracy`` on held-out rows, ``mean_top_probability``
-        of the samples (the mean of ``max_y p(y|x)``), ``mean_top_probability_held_out`` of the held-out real rows,
-        ``class_shares`` (what share of the samples has each class as its most probable one), ``labels`` (the classes,
-        in the order of these shares), ``classes_covered`` (how many classes have at least one sample to which the
-        classifier gives that class with probability above one half), ``classes`` (how many there are), ``samples``
-        (n).
+        A dict for JSON: ``classifier`` (a description), ``classifier_accuracy`` on held-out rows,
+        ``mean_top_probability`` of the samples (the mean of ``max_y p(y|x)``), ``mean_top_probability_held_out`` of the
+        held-out real rows, ``class_shares`` (the share of samples with each class as the most probable one), ``labels``
+        (the classes, in the order of these shares), ``classes_covered`` (the number of classes with at least one sample
+        whose probability of that class is above one half), ``classes`` (their number), ``samples`` (n).
 
     >>> from thalweg.data import digits
     >>> real = digits()
@@ -58,7 +58,7 @@ def class_scores(samples: Any, dataset: Dataset, *, most_rows: int = 3000, seed:
             f"labels: expected at least two classes with {_FOLDS} rows each, got {len(labels)} classes, the smallest "
             f"with {fewest} rows; leave small classes out, or give class labels where these are measurements"
         )
-    # solves this small gain nothing from threads, and spinning ones take many times longer on a busy machine
+    # such small linear systems gain nothing from threads, and spinning threads are far slower on a busy machine
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1, user_api="blas"):
@@ -79,11 +79,12 @@ def class_scores(samples: Any, dataset: Dataset, *, most_rows: int = 3000, seed:
 
 
 def _split(dataset: Dataset, most_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Training and held-out rows, flat, with their labels, at most ``most_rows`` of each."""
+    """Training and held-out rows as flat vectors, with their labels, at most ``most_rows`` of each."""
+    if not isinstance(dataset, Dataset):
+        raise ValueError(f"dataset: expected a tw.data.Dataset, got {type(dataset).__name__}; load or make one")
+    most_rows, seed = whole_number("most_rows", most_rows, hint="3000 is a good number"), whole_number("seed", seed, 0)
     if dataset.y_train is None:
         raise ValueError("dataset: expected labels (y_train) to train a classifier on, got none; give a labelled set")
-    if most_rows < 1:
-        raise ValueError(f"most_rows: expected at least 1, got {most_rows}; 3000 is a good number")
     x_train, y_train = dataset.x_train, _labels(dataset.y_train, len(dataset.x_train), "y_train")
     order = np.random.default_rng(seed).permutation(len(x_train))
     if dataset.x_test is None or dataset.y_test is None:
@@ -110,18 +111,18 @@ def _labels(y: Any, rows: int, name: str) -> np.ndarray:
 
 
 def _train(x: np.ndarray, index: np.ndarray, classes: int, seed: int) -> Classifier:
-    """A function from rows ``(n, d)`` to probabilities ``(n, classes)``, trained on rows and their class numbers."""
+    """A function from rows ``(n, d)`` to probabilities ``(n, classes)``, trained on rows and their class indices."""
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax, softmax
     from sklearn.kernel_ridge import KernelRidge
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    # two rows drawn at random differ by twice the total variance in squared distance, on average
+    # the mean squared distance between two random rows is twice the total variance
     squared_distance = 2 * x.var(axis=0).sum()
     if squared_distance == 0:
         raise ValueError("x_train: expected rows that differ, got copies of one; check where they were read")
     model = KernelRidge(kernel="rbf", gamma=2 / squared_distance, alpha=_RIDGE)  # pyright: ignore[reportArgumentType]
-    # centred targets: where the kernel sees no data, all classes have the score 0
+    # centred targets: far from all data, all classes have the score 0
     targets = np.eye(classes)[index] - 1 / classes
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
     unseen = cross_val_predict(model, x, targets, cv=folds.split(x, index))

@@ -1,4 +1,4 @@
-"""A small convolutional classifier for digit-like images: trained by one call, kept on disk, known by its accuracy."""
+"""A small convolutional classifier for digit-like images, trained by one call and cached on disk."""
 
 import hashlib
 import json
@@ -22,18 +22,18 @@ from thalweg.evaluate.labelled import LabelledImages, labelled_images
 from thalweg.evaluate.weights import make_writable, read_weights, write_weights
 
 _RATE = 2e-3
-_OPTIMIZER = optax.adamw(1.0)  # times the rate of each update, which is then no reason to compile anew
+_OPTIMIZER = optax.adamw(1.0)  # multiplied by the learning rate of each update, so that the rate is not static
 _BATCH = 128
-_BLOCK = 500  # images looked at together
-# part of what a file of weights must agree with: change it along with the network or its training
+_BLOCK = 500  # images evaluated at once
+# part of the identity of a weights file: change it whenever the network or its training changes
 _RECIPE = f"1: ReLU, batches of {_BATCH}, random shifts, AdamW from {_RATE} by a cosine"
 
 
 class ConvClassifier(eqx.Module):
-    """Convolutions, one layer of features, one of logits, for ONE image ``(height, width, channels)``.
+    """Convolutions, a layer of features and a layer of logits, for ONE image ``(height, width, channels)``.
 
-    The first convolution keeps the size of images below 16 pixels a side and halves that of others, the second halves
-    it, the others keep it.
+    The first convolution halves images of at least 16 pixels a side and keeps the size of smaller ones; the second
+    halves the size, and the others keep it.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.evaluate.classifier import ConvClassifier
@@ -70,10 +70,10 @@ class ConvClassifier(eqx.Module):
 
 
 class DigitNetwork(eqx.Module):
-    """A trained classifier, as a network for `image_scores`.
+    """A trained classifier, as a network for `image_scores`; made by `digit_network`, where an example uses one.
 
-    ``name`` says what it is and how good, ``accuracy`` is its share of right answers on held-out images, ``labels`` are
-    the classes in the order of the probabilities, ``path`` is the file of its weights.
+    ``name`` describes the network and its accuracy, ``accuracy`` is measured on held-out images, ``labels`` are the
+    classes in the order of the probabilities, ``path`` is the file of its weights.
     """
 
     model: ConvClassifier
@@ -84,7 +84,7 @@ class DigitNetwork(eqx.Module):
 
     def __call__(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
         """Features ``(n, d)`` of the last hidden layer and probabilities ``(n, classes)`` of images in [-1, 1]."""
-        return _looked_at(self.model, np.asarray(images, np.float32))
+        return _apply_model(self.model, np.asarray(images, np.float32))
 
 
 def digit_network(
@@ -98,25 +98,26 @@ def digit_network(
     steps: int | None = None,
     progress: bool = False,
 ) -> DigitNetwork:
-    """The classifier of a labelled image set: trained at the first call, read from disk at the next ones.
+    """The classifier of a labelled image set: trained at the first call, then read from disk.
 
     Three convolutions, a layer of 64 features and softmax, trained by cross-entropy on images shifted at random by up
-    to a fourteenth of their side (a pixel for `digits`, two for MNIST), with AdamW (Loshchilov and Hutter 2019) and a
-    learning rate falling as a cosine. On the test images its accuracy is above 0.97 for `digits`, after some seconds,
-    and above 0.99 for MNIST, after some minutes.
+    to a fourteenth of their side (one pixel for `digits`, two for MNIST), with AdamW (Loshchilov and Hutter 2019) and a
+    cosine learning-rate schedule. The test accuracy is above 0.97 for `digits`, after some seconds, and above 0.99 for
+    MNIST, after some minutes.
 
-    The weights lie in a file whose name holds a hash of the images, the labels, the network, its training and the key:
-    other data or another network never get them, and a file that is damaged is refused.
+    The name of the weights file contains a hash of the images, the labels, the network, its training and the key, so
+    the weights are never used for other data or another network. A damaged file raises an error.
 
     Args:
-        source: a name or a path for `thalweg.data.load`, or a `Dataset` with one label for each image. Where it has no
-            labelled test images, a fifth of the others are held out.
-        key: the first weights, batches and shifts.
+        source: a name or a path for `thalweg.data.load`, or a `Dataset` with one label for each image. If it has no
+            labelled test images, a fifth of the training images are held out.
+        key: the random key of the initial weights, batches and shifts.
         cache: the folder for the weights; by default ``classifiers`` in `thalweg.data.data_folder`.
-        name: what the images are called in the network's name; by default the source's own name.
-        channels: those of each convolution.
-        features: how many the layer before the logits has.
-        steps: updates of 128 images; by default 600, and one more for every 25 training images.
+        name: the name of the data in the network's name; by default the name of the source.
+        channels: the number of channels of each convolution.
+        features: the number of units of the layer before the logits.
+        steps: the number of training updates with 128 images each; by default 600, and one more for every 25 training
+            images.
         progress: show a progress bar.
 
     Returns:
@@ -166,8 +167,8 @@ def digit_network(
         accuracy = about["accuracy"]
     else:
         make_writable(folder)
-        model = _trained(model, data, updates, training, progress)
-        _, probabilities = _looked_at(model, data.x_test)
+        model = _train(model, data, updates, training, progress)
+        _, probabilities = _apply_model(model, data.x_test)
         accuracy = float(np.mean(probabilities.argmax(axis=1) == data.y_test))
         write_weights(path, model, {"identity": identity, "accuracy": accuracy})
     layers = f"{len(channels)} conv layer{'s' if len(channels) > 1 else ''}, {features} features"
@@ -175,7 +176,7 @@ def digit_network(
     return DigitNetwork(model, f"{called} classifier ({layers}), {held_out}", accuracy, data.labels, path)
 
 
-def _trained(
+def _train(
     model: ConvClassifier, data: LabelledImages, steps: int, key: PRNGKeyArray, progress: bool
 ) -> ConvClassifier:
     x, y = jnp.asarray(data.x_train), jnp.asarray(data.y_train)
@@ -185,7 +186,7 @@ def _trained(
         for step in range(steps):
             model, state = _compiled_update((x, y, rate(step), jax.random.fold_in(key, step)), (model, state))
             if step % 20 == 19:
-                jax.block_until_ready(state)  # else the bar would run ahead of the work
+                jax.block_until_ready(state)  # otherwise the bar would run ahead of the computation
                 advance(20)
     return model
 
@@ -194,10 +195,10 @@ def _update(held: Any, training: Any) -> Any:
     (x, y, rate, key), (model, state) = held, training
     choose, move = jax.random.split(key)
     rows = jax.random.randint(choose, (_BATCH,), 0, len(x))
-    # by how much an image may be off its place: a pixel of 8, two of 28
+    # the largest shift of an image: one pixel of 8, two of 28
     reach = max(1, min(x.shape[1:3]) // 14)
     corners = jax.random.randint(move, (_BATCH, 2), 0, 2 * reach + 1)
-    images = jax.vmap(lambda image, corner: _shifted(image, corner, reach))(x[rows], corners)
+    images = jax.vmap(lambda image, corner: _shift(image, corner, reach))(x[rows], corners)
 
     def loss(model: ConvClassifier) -> Array:
         _, logits = jax.vmap(model)(images)
@@ -211,25 +212,25 @@ def _update(held: Any, training: Any) -> Any:
 _compiled_update = compiled(_update, donate=(1,))
 
 
-def _shifted(image: Array, corner: Array, reach: int) -> Array:
-    """One image moved by ``corner - reach`` pixels, its edge repeated where nothing is known."""
+def _shift(image: Array, corner: Array, reach: int) -> Array:
+    """One image shifted by ``corner - reach`` pixels; the edge pixels are repeated."""
     wide = jnp.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
     return jax.lax.dynamic_slice(wide, (*corner, 0), image.shape)
 
 
-def _looked_at(model: ConvClassifier, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Features and probabilities, block by block; the last block is filled up so that one program serves all."""
+def _apply_model(model: ConvClassifier, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features and probabilities, block by block; the last block is padded so that all share one program."""
     parts = []
     for start in range(0, len(images), _BLOCK):
         block = images[start : start + _BLOCK]
         full = np.zeros((_BLOCK, *images.shape[1:]), np.float32)
         full[: len(block)] = block
-        parts.append([np.asarray(each)[: len(block)] for each in _look(model, jnp.asarray(full))])
+        parts.append([np.asarray(each)[: len(block)] for each in _features_and_probabilities(model, jnp.asarray(full))])
     features, probabilities = zip(*parts, strict=True)
     return np.concatenate(features), np.concatenate(probabilities)
 
 
 @compiled
-def _look(model: ConvClassifier, images: Array) -> tuple[Array, Array]:
+def _features_and_probabilities(model: ConvClassifier, images: Array) -> tuple[Array, Array]:
     features, logits = jax.vmap(model)(images)
     return features, jax.nn.softmax(logits)

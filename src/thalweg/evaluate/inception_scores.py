@@ -1,9 +1,10 @@
-"""Inception score and Fréchet distance of images, never without the name of the network that looked at them."""
+"""Inception score and Fréchet distance of images, reported with the name of the feature network."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from thalweg.core import whole_number
 from thalweg.data import check_array
 from thalweg.evaluate.labelled import check_images, check_scaled
 
@@ -12,10 +13,21 @@ _SEED = 2020  # torch-fidelity's shuffle: the same seed and rows give its number
 
 @runtime_checkable
 class FeatureNetwork(Protocol):
-    """What looks at images: a name for the report, and a call.
+    """A network that extracts features from images: a name for the report, and a call.
 
-    The call takes images ``(n, height, width, channels)`` in [-1, 1] and gives features ``(n, d)`` and class
-    probabilities ``(n, classes)``. `digit_network` and `InceptionNetwork` are two of them.
+    The call takes images ``(n, height, width, channels)`` in [-1, 1] and returns features ``(n, d)`` and class
+    probabilities ``(n, classes)``. `digit_network` and `InceptionNetwork` provide two of them.
+
+    >>> import numpy as np
+    >>> from thalweg.evaluate import FeatureNetwork
+    >>> class Halves:
+    ...     name = "mean of the upper and of the lower half"
+    ...     def __call__(self, images):
+    ...         features = np.stack([half.mean(axis=(1, 2, 3)) for half in np.array_split(images, 2, axis=1)], axis=1)
+    ...         weights = np.exp(features)
+    ...         return features, weights / weights.sum(axis=1, keepdims=True)
+    >>> isinstance(Halves(), FeatureNetwork), Halves()(np.zeros((3, 8, 8, 1)))[1].shape
+    (True, (3, 2))
     """
 
     @property
@@ -26,14 +38,21 @@ class FeatureNetwork(Protocol):
 
 @runtime_checkable
 class HasAccuracy(Protocol):
-    """A network that knows its share of right answers on held-out images."""
+    """A network with a known accuracy on held-out images."""
 
     @property
     def accuracy(self) -> float: ...
 
 
 class InceptionScore(NamedTuple):
-    """The mean of the score over the splits, and the standard deviation between them (splits in the denominator)."""
+    """The mean of the score over the splits, and its population standard deviation between the splits.
+
+    >>> import numpy as np
+    >>> from thalweg.evaluate import inception_score
+    >>> score = inception_score(np.full((20, 4), 0.25), splits=2)
+    >>> round(score.mean, 4), round(score.deviation, 4)
+    (1.0, 0.0)
+    """
 
     mean: float
     deviation: float
@@ -42,18 +61,18 @@ class InceptionScore(NamedTuple):
 def inception_score(probabilities: Any, splits: int = 10, *, seed: int | None = _SEED) -> InceptionScore:
     r"""``exp( (1/n) Σᵢ KL(p(y|xᵢ) ‖ p(y)) )`` with ``p(y) = (1/n) Σᵢ p(y|xᵢ)``, in each of ``splits`` parts.
 
-    Salimans et al. (2016). It is 1 where all images look alike to the network, and the number of classes where it is
-    sure of each image and all classes are equally frequent. Shuffle, parts and logarithms are torch-fidelity's, so that
-    the numbers agree. A part of few rows scores low, since its own ``p(y)`` is fitted to it: compare scores of equally
-    many images only.
+    Reference: Salimans et al. (2016), NeurIPS. The score is 1 if all images look alike to the network, and the number
+    of classes if the network is certain of each image and all classes are equally frequent. Shuffle, parts and
+    logarithms are those of torch-fidelity, so that the numbers agree. Parts with few rows score low, since ``p(y)`` is
+    estimated from the same rows: compare only scores of equally many images.
 
     Args:
         probabilities: ``(n, classes)``, rows that sum to one.
         splits: the number of parts, of ``n / splits`` rows each.
-        seed: of the shuffle before the rows are parted; None leaves their order.
+        seed: the seed of the shuffle before the split; ``None`` keeps the order of the rows.
 
     Returns:
-        `InceptionScore`, the mean over the parts and the deviation between them.
+        `InceptionScore`, the mean over the parts and the standard deviation between them.
 
     >>> import numpy as np
     >>> from thalweg.evaluate import inception_score
@@ -75,12 +94,14 @@ def inception_score(probabilities: Any, splits: int = 10, *, seed: int | None = 
             f"probabilities: expected rows that are not negative and sum to one, got row {worst} with sum "
             f"{p[worst].sum():.6g} and least value {p[worst].min():.6g}; take the softmax of logits first"
         )
-    if not 1 <= splits <= rows:
+    splits = whole_number("splits", splits)
+    if splits > rows:
         raise ValueError(
             f"splits: expected between 1 and the {rows} rows of probabilities, got {splits}; "
             "give more images or fewer splits"
         )
     if seed is not None:
+        seed = whole_number("seed", seed, 0)
         p = p[np.random.RandomState(seed).permutation(rows)]
     parts = [p[i * rows // splits : (i + 1) * rows // splits] for i in range(splits)]
     scores = [np.exp(rel_entr(part, part.mean(axis=0)).sum(axis=1).mean()) for part in parts]
@@ -90,14 +111,15 @@ def inception_score(probabilities: Any, splits: int = 10, *, seed: int | None = 
 def frechet_distance(features: Any, other: Any) -> float:
     r"""``‖μ₁ - μ₂‖² + tr(C₁ + C₂ - 2(C₁C₂)^½)`` between two sets of rows with means μ and covariances C (n - 1 below).
 
-    The squared 2-Wasserstein distance between the normal laws of these moments (Dowson and Landau 1982); over the
-    features of Inception-v3 it is the FID of Heusel et al. (2017). With ``C = RᵀR``, R being the triangle of a QR of
-    the centred rows, ``tr (C₁C₂)^½`` is the sum of the singular values of ``R₁R₂ᵀ``: no root of a matrix is taken, and
-    rounding does not show where a covariance is singular. It is so where there are no more rows than features, and the
-    distance is then far too large; from few rows it is always too large. Compare distances of equally many rows only.
+    The squared 2-Wasserstein distance between the Gaussians with these moments (Dowson and Landau 1982); on the
+    features of Inception-v3 it is the FID of Heusel et al. (2017). With ``C = RᵀR``, where R is the triangle of a QR
+    decomposition of the centred rows, ``tr (C₁C₂)^½`` is the sum of the singular values of ``R₁R₂ᵀ``. This avoids a
+    matrix square root and is accurate for singular covariances too. A covariance is singular if there are no more rows
+    than features; the distance is then far too large. With few rows it is always too large: compare only distances of
+    equally many rows.
 
     Args:
-        features: ``(n, d)`` with n of at least 2.
+        features: ``(n, d)`` with n ≥ 2.
         other: ``(m, d)``, likewise.
 
     >>> import numpy as np
@@ -117,27 +139,26 @@ def frechet_distance(features: Any, other: Any) -> float:
         )
     shared = np.linalg.svd(triangle @ other_triangle.T, compute_uv=False).sum()
     distance = np.sum((mean - other_mean) ** 2) + np.sum(triangle**2) + np.sum(other_triangle**2) - 2 * shared
-    return max(float(distance), 0.0)  # rounding takes the distance of equal sets to -1e-15 or so
+    return max(float(distance), 0.0)  # for equal sets rounding gives about -1e-15
 
 
 def image_scores(
     samples: Any, real: Any, network: Any, *, splits: int = 10, seed: int | None = _SEED
 ) -> dict[str, Any]:
-    """The Inception score of ``samples`` and their Fréchet distance to ``real`` images, as one network sees them.
+    """The Inception score of ``samples`` and their Fréchet distance to ``real`` images, with the features of a network.
 
-    Numbers by different networks have nothing to do with each other, so the network's name stands beside them.
+    Scores of different networks are not comparable, so the name of the network is reported with them.
 
     Args:
-        samples: ``(n, height, width, channels)``; what a sampler has left outside [-1, 1] is set to the nearest end,
-            as when an image is shown.
-        real: ``(m, height, width, channels)`` in [-1, 1]; held-out rows, as a rule.
-        network: `digit_network`, `InceptionNetwork`, or anything else that is a `FeatureNetwork`.
-        splits, seed: those of `inception_score`.
+        samples: ``(n, height, width, channels)``; values outside [-1, 1] are clipped, as when an image is shown.
+        real: ``(m, height, width, channels)`` in [-1, 1]; usually held-out rows.
+        network: `digit_network`, `InceptionNetwork`, or any other `FeatureNetwork`.
+        splits, seed: as in `inception_score`.
 
     Returns:
-        A dict for JSON: ``network`` (its name), ``network_accuracy`` (where it knows), ``inception_score`` and
+        A dict for JSON: ``network`` (its name), ``network_accuracy`` (if known), ``inception_score`` and
         ``inception_score_deviation`` (over ``inception_score_splits``), ``inception_score_real`` (of the real images,
-        what a perfect model would get), ``frechet_distance``, ``features`` (their number), ``samples`` (n), ``real``
+        which a perfect model would reach), ``frechet_distance``, ``features`` (their number), ``samples`` (n), ``real``
         (m).
 
     >>> import numpy as np
@@ -160,8 +181,8 @@ def image_scores(
         )
     seen = check_scaled(real, name="real")
     drawn = np.clip(check_images(samples, name="samples", event_shape=seen.shape[1:]), -1, 1)
-    features, probabilities = _seen(network, drawn)
-    real_features, real_probabilities = _seen(network, seen)
+    features, probabilities = _apply_network(network, drawn)
+    real_features, real_probabilities = _apply_network(network, seen)
     score = inception_score(probabilities, splits, seed=seed)
     return {
         "network": network.name,
@@ -178,7 +199,7 @@ def image_scores(
 
 
 def _moments(features: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The mean μ of rows ``(n, d)`` and a triangle R with ``RᵀR = C``, their covariance."""
+    """The mean μ of rows ``(n, d)``, and a triangular R with ``RᵀR = C``, their covariance."""
     rows = _matrix(features, name)
     if len(rows) < 2:
         raise ValueError(f"{name}: expected at least 2 rows for a covariance, got {len(rows)}; give more images")
@@ -194,8 +215,8 @@ def _matrix(values: Any, name: str) -> np.ndarray:
     return array
 
 
-def _seen(network: FeatureNetwork, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A network's features and probabilities, one row of each per image."""
+def _apply_network(network: FeatureNetwork, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The features and probabilities of a network, one row per image; raises if their shapes are wrong."""
     features, probabilities = (np.asarray(each) for each in network(images))
     if features.ndim != 2 or probabilities.ndim != 2 or not len(features) == len(probabilities) == len(images):
         raise ValueError(

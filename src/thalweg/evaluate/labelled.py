@@ -1,4 +1,4 @@
-"""Images as networks take them, and labelled ones as classifiers do: checked, split, with class numbers for labels."""
+"""Checks of images, and labelled images for a classifier: split into training and test images, with class indices."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ _FEWEST = 5
 
 
 class LabelledImages(NamedTuple):
-    """Images ``(n, height, width, channels)`` in [-1, 1] to train on and to judge by, with their class numbers.
+    """Training and test images ``(n, height, width, channels)`` in [-1, 1], with their class indices.
 
-    ``labels`` are what the classes are called.
+    ``labels`` are the names of the classes.
     """
 
     x_train: np.ndarray
@@ -33,7 +33,7 @@ class LabelledImages(NamedTuple):
 
 
 def check_images(images: Any, *, name: str, event_shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Images ``(n, height, width, channels)`` as float32; anything else is one ValueError sentence.
+    """Images ``(n, height, width, channels)`` as float32; raises for anything else.
 
     >>> check_images(np.zeros((5, 8, 8)), name="samples")
     Traceback (most recent call last):
@@ -48,7 +48,7 @@ def check_images(images: Any, *, name: str, event_shape: tuple[int, ...] | None 
 
 
 def check_scaled(images: Any, *, name: str, event_shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """`check_images` of images in [-1, 1].
+    """`check_images` that also raises if values lie outside [-1, 1].
 
     >>> check_scaled(np.full((5, 8, 8, 1), 255.0), name="real")
     Traceback (most recent call last):
@@ -64,7 +64,7 @@ def check_scaled(images: Any, *, name: str, event_shape: tuple[int, ...] | None 
 
 
 def labelled_images(dataset: Dataset, name: str, *, key: PRNGKeyArray) -> LabelledImages:
-    """The images of a set with one class each; where no labelled ones are held out, a fifth are, at random.
+    """The images of a dataset with one class each; without labelled test images, a random fifth is held out.
 
     >>> import jax
     >>> from thalweg.data import digits

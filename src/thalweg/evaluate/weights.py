@@ -1,4 +1,4 @@
-"""Weights on disk: written whole or not at all, read only if not a bit has changed and they are the ones asked for."""
+"""Weights on disk: written atomically, and read only if the file is intact and belongs to the same network."""
 
 import contextlib
 import hashlib
@@ -20,7 +20,7 @@ Model = TypeVar("Model", bound=eqx.Module)
 
 
 def write_weights(path: Path, model: eqx.Module, about: Mapping[str, Any]) -> None:
-    """The arrays of a module and what is to be known ``about`` them, after a line with the hash of it all.
+    """Write the arrays of a module and the dictionary ``about``, after a line with the hash of both.
 
     >>> import jax, tempfile
     >>> from thalweg.energies.layers import Dense
@@ -40,8 +40,8 @@ def write_weights(path: Path, model: eqx.Module, about: Mapping[str, Any]) -> No
 
 
 def read_weights(path: Path, like: Model) -> tuple[Model, dict[str, Any]]:
-    """A module with the arrays of a file in place of its own, and what the file says about them."""
-    with refusing(path):
+    """The module ``like`` with the arrays of a file, and the dictionary stored with them."""
+    with os_error_as_value_error(path):
         mark, _, content = path.read_bytes().partition(b"\n")
     if mark != hashlib.sha256(content).hexdigest().encode():
         raise ValueError(
@@ -61,16 +61,16 @@ def read_weights(path: Path, like: Model) -> tuple[Model, dict[str, Any]]:
 
 
 def make_writable(folder: Path) -> None:
-    """Make the folder, and refuse one that cannot be written to before minutes are spent on what goes there."""
-    with refusing(folder):
+    """Create the folder; raises if it cannot be written to, before time is spent on training."""
+    with os_error_as_value_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
 
 
 @contextlib.contextmanager
-def refusing(place: Path) -> Iterator[None]:
-    """What the system refuses, as one sentence."""
+def os_error_as_value_error(place: Path) -> Iterator[None]:
+    """Turn an ``OSError`` into a ``ValueError`` in one sentence."""
     try:
         yield
     except OSError as problem:

@@ -1,7 +1,7 @@
-"""What one box of a mesh can say of a density: its mass, what its rule leaves unresolved, and what may hide in it.
+"""Measuring a density in the boxes of a mesh: its mass, the estimated error, and mass the nodes may have missed.
 
-Each box carries a tensor Gauss-Legendre rule of 8 nodes a dimension. What does not depend on the energy is compiled
-once for all energies; only `_measures` is compiled for each.
+Each box carries a tensor Gauss-Legendre rule with 8 nodes per dimension. Code that does not depend on the energy is
+compiled once for all energies; only `_measures` is compiled for each energy.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from thalweg.core import Space, compiled, is_concrete
 from thalweg.exact.streaming import as_float, log_density
 
 NODES = 8
-# how many boxes are measured together, by dimension
+# how many boxes are measured in one call, by dimension
 BATCH = {1: 128, 2: 128, 3: 32}
 
 
@@ -35,7 +35,7 @@ def nodes_of(space: Space, low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def _unresolved(values: Array, dimensions: int) -> Array:
-    """``(…, 8^d)`` values at the nodes of a box to ``(…, d)``: how far the rule may be off, relative to the mean.
+    """The estimated relative error of the rule along each dimension ``(…, d)``, from values ``(…, 8^d)`` at the nodes.
 
     Along each dimension, ``t`` is the size of the Legendre coefficients 6 and 7, ``h`` that of 2 and 3. A smooth
     density has ``t ≪ h`` and a rule of 8 nodes, exact to degree 15, errs by less than ``t²/h``; a kink or a jump has
@@ -63,16 +63,16 @@ def _unresolved(values: Array, dimensions: int) -> Array:
 def _log_growth(f: Callable[[Array], PyTree], x: Array) -> Array:
     """``log √(1 + ‖f(x)‖²)``: smooth, and as large as ``f``."""
     numbers = jnp.concatenate([jnp.ones(1), *(as_float(leaf).reshape(-1) for leaf in jax.tree.leaves(f(x)))])
-    # in units of the largest, whose square may be beyond the range of single precision
+    # relative to the largest, whose square may overflow in single precision
     largest = jnp.max(jnp.abs(numbers))
     return jnp.log(largest) + 0.5 * jnp.log(jnp.sum((numbers / largest) ** 2))
 
 
 def _summits(log_p: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """A guess ``(boxes, d)`` at where ``(boxes, 8^d)`` log densities are highest, and how wide ``(boxes, d)`` they are.
+    """The estimated maximum ``(boxes, d)`` of log densities ``(boxes, 8^d)``, and its width ``(boxes, d)``.
 
-    Along each axis the parabola through the highest node and its neighbours has its top and its Gaussian width there.
-    A mode narrower than the distance between nodes, or the neck of a funnel, shows here though no node sees it.
+    Along each axis a parabola through the highest node and its neighbours gives the position and the Gaussian width.
+    This finds a mode narrower than the distance between nodes, or the neck of a funnel, that lies between the nodes.
     """
     dimensions = low.shape[-1]
     nodes = jnp.asarray(np.polynomial.legendre.leggauss(NODES)[0], log_p.dtype)
@@ -99,9 +99,9 @@ def _summits(log_p: Array, low: Array, high: Array) -> tuple[Array, Array]:
 
 @compiled
 def _measures(energy: Any, f: Callable | None, floor: Array, points: Array) -> Array:
-    """``(points, measures)``: ``log p`` and, where an ``f`` is to be averaged, ``log p√(1+‖f‖²)``.
+    """``(points, measures)``: ``log p`` and, if there is an ``f`` to average, ``log p√(1+‖f‖²)``.
 
-    ``f`` does not count where ``log p`` is at or below ``floor``.
+    ``f`` is ignored where ``log p`` is at or below ``floor``.
     """
 
     def measures(x):
@@ -113,16 +113,16 @@ def _measures(energy: Any, f: Callable | None, floor: Array, points: Array) -> A
 
 
 @compiled
-def _lay_out(space: Space, low: Array, high: Array) -> tuple[Array, Array]:
+def _place_nodes(space: Space, low: Array, high: Array) -> tuple[Array, Array]:
     points, log_weights = nodes_of(space, low, high)
     return points.reshape(-1, *space.shape), log_weights
 
 
 @compiled
 def _guess(log_measures: Array, low: Array, high: Array, hint: Array) -> tuple[Array, Array]:
-    """Two guesses a box, ``(2, boxes, d)``, at where the density is highest, and their widths.
+    """Two estimates per box, ``(2, boxes, d)``, of where the density is highest, and their widths.
 
-    One is the box's own, the other the ``hint`` its parent gives: where it lies in a sibling, the nearest point inside.
+    One comes from the box's own nodes, the other is the ``hint`` of its parent, moved to the nearest point inside.
     """
     tops, widths = _summits(log_measures[:, 0].reshape(len(low), -1), low, high)
     # just inside the box: at its edge a density may be singular
@@ -133,14 +133,15 @@ def _guess(log_measures: Array, low: Array, high: Array, hint: Array) -> tuple[A
 
 @compiled
 def _assess(log_measures: Array, log_weights: Array, summits: Array, tops: Array, widths: Array) -> tuple[Array, ...]:
-    """Per box and measure: the log of its mass ``(boxes, measures)``, of the mass it may have (the same shape), and
-    what the rule leaves unresolved ``(boxes, measures, d)``; and the better guess at its summit, ``(boxes, 2, d)``.
+    """For each box: the log mass of every measure ``(boxes, measures)``, the same including mass that may lie between
+    the nodes, the estimated relative errors ``(boxes, measures, d)``, and the better of the two summits with its width
+    ``(boxes, 2, d)``.
     """
     log_measures = jnp.moveaxis(log_measures.reshape(*log_weights.shape, -1), -1, 1)
     peaks = jnp.max(log_measures, axis=-1)
     values = jnp.exp(log_measures - jnp.where(jnp.isneginf(peaks), 0.0, peaks)[..., None])
     log_mass = jax.nn.logsumexp(log_measures + log_weights[:, None], axis=-1)
-    # a summit is a hint and no node: where it is not a number, or a singularity, the nodes alone speak
+    # a summit is only an estimate: if it is NaN or infinite, the nodes alone decide
     summits = summits.reshape(2, *log_mass.shape)
     summits = jnp.where(summits < jnp.inf, summits, -jnp.inf)
     better = jnp.argmax(summits[..., 0], axis=0), jnp.arange(len(log_mass))
@@ -154,13 +155,13 @@ def _assess(log_measures: Array, log_weights: Array, summits: Array, tops: Array
 def measure_boxes(
     energy: Any, f: Callable | None, space: Space, floor: float, low: np.ndarray, high: np.ndarray, hint: np.ndarray
 ) -> tuple[Array, ...] | None:
-    """What `_assess` finds in at most a batch of boxes; ``None`` while a function of the energy is being traced."""
+    """The results of `_assess` for at most one batch of boxes; ``None`` while JAX is tracing the energy."""
     dtype = jnp.result_type(float)
     size, dimensions = BATCH[low.shape[1]], low.shape[1]
-    # boxes are repeated up to the one number that everything is compiled for
+    # boxes are repeated up to the batch size that everything is compiled for
     lows, highs = (jnp.asarray(np.resize(side, (size, dimensions)), dtype) for side in (low, high))
     hints = jnp.asarray(np.resize(hint, (size, 2, dimensions)), dtype)
-    points, log_weights = _lay_out(space, lows, highs)
+    points, log_weights = _place_nodes(space, lows, highs)
     log_measures = _measures(energy, f, jnp.asarray(floor, dtype), points)
     if not is_concrete(log_measures):
         return None

@@ -1,6 +1,6 @@
-"""Finite spaces: every state is visited, and nothing is estimated.
+"""Exact sums, samples and transition matrices on finite spaces, by enumerating every state.
 
-States are numbered as `Finite.states` lists them, the last coordinate turning fastest. Matrices act on rows of
+States are numbered as `Finite.states` lists them; the last coordinate changes fastest. Matrices act on row vectors of
 probabilities: ``T[i, j] = T(state j | state i)``, so ``p @ T`` is one step and ``p @ T = p`` is invariance.
 """
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Space, compiled, is_concrete, typed_key
+from thalweg.core import Space, check_function, check_scalar, compiled, is_concrete, key_and_shape, real
 from thalweg.exact import streaming
 from thalweg.exact.key_first import accept_key_first
 from thalweg.spaces import Finite
@@ -22,13 +22,13 @@ from thalweg.spaces import Finite
 MOST_STATES = 2**25
 MOST_STATES_LISTED = 2**20
 MOST_STATES_SQUARED = 2**12
-# 2^14 states a block keep a 25-unit machine in cache; what a block computes stays under 2^22 numbers
+# blocks of 2^14 states keep a 25-unit machine in cache; a block computes at most 2^22 numbers
 _BLOCK = 2**14
 _BLOCK_NUMBERS = 2**22
 
 
-def finite(space: Space, most: int = MOST_STATES, purpose: str = "enumeration") -> Finite:
-    """``space`` as a finite one, refused where it cannot be listed or has too many states for the purpose."""
+def require_finite(space: Space, most: int = MOST_STATES, purpose: str = "enumeration") -> Finite:
+    """``space`` itself; raises if it is not finite or has too many states for the purpose."""
     if not isinstance(space, Finite):
         raise ValueError(
             f"expected a finite space for {purpose}, got {space}; use Binary, Spin or Categorical, "
@@ -43,13 +43,13 @@ def finite(space: Space, most: int = MOST_STATES, purpose: str = "enumeration") 
 
 
 def _blocks(energy: Any, space: Finite, count: int = _BLOCK) -> tuple[streaming.Block, Array]:
-    # a multiple of 64 where there is room for it: see the rows in `streaming.average`
+    # a multiple of 64 if possible: see the rows in `streaming.average`
     count = min(count, space.size if space.size < 64 else 64 * math.ceil(space.size / 64))
 
     def block(start):
         states = space.states(start, count)
         log_weights = jax.vmap(lambda x: streaming.log_density(energy, x))(states)
-        # the last block may reach past the last state, where the numbering begins again
+        # the last block may run past the last state, where the numbering starts again at zero
         return states, jnp.where(start + jnp.arange(count) < space.size, log_weights, -jnp.inf)
 
     return block, jnp.arange(0, space.size, count)
@@ -68,9 +68,9 @@ def expectation(energy: Any, f: Callable[[Array], PyTree], space: Finite) -> PyT
     return streaming.average(*_blocks(energy, space, count), f)
 
 
-def _ready(energy: Callable, space: Space | None, most: int, purpose: str) -> tuple[Any, Finite]:
+def _prepare(energy: Callable, space: Space | None, most: int, purpose: str) -> tuple[Any, Finite]:
     energy, known = streaming.prepare(energy, space)
-    listed = finite(known, most, purpose)
+    listed = require_finite(known, most, purpose)
     streaming.require_scalar(energy, listed)
     return energy, listed
 
@@ -90,7 +90,7 @@ def marginals(energy: Callable[[Array], Array], space: Space | None = None) -> A
     >>> np.asarray(exact.marginals(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(2)), float).round(3).tolist()
     [[0.25, 0.75], [0.5, 0.5]]
     """
-    energy, listed = _ready(energy, space, MOST_STATES, "marginals")
+    energy, listed = _prepare(energy, space, MOST_STATES, "marginals")
     return expectation(energy, _OneHot(listed), listed)
 
 
@@ -102,7 +102,7 @@ def probabilities(energy: Callable[[Array], Array], space: Space | None = None) 
     >>> np.asarray(exact.probabilities(lambda x: -jnp.log(3.0) * x[0], space=tw.Binary(1)), float).round(3).tolist()
     [0.25, 0.75]
     """
-    energy, listed = _ready(energy, space, MOST_STATES_LISTED, "a list of all probabilities")
+    energy, listed = _prepare(energy, space, MOST_STATES_LISTED, "a list of all probabilities")
     return jnp.exp(_log_probabilities(energy, listed))
 
 
@@ -119,16 +119,17 @@ def sample(
 ) -> Array:
     """Independent exact samples ``(*shape, *space.shape)``, by inverting the distribution function over all states.
 
-    Takes memory for one number per state. A block of states is drawn first and then a state in it, each with its own
-    uniform number, so single precision resolves a state down to a share of about 1e-7 of its block.
+    Memory: one number per state. A block of states is drawn first, then a state within it, each with its own uniform
+    number, so single precision resolves states down to a share of about 1e-7 of their block.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> from thalweg import exact
     >>> exact.sample(lambda x: -50.0 * x.sum(), (2,), key=jax.random.key(0), space=tw.Spin(3)).tolist()
     [[1, 1, 1], [1, 1, 1]]
     """
-    energy, listed = _ready(energy, space, MOST_STATES, "exact sampling")
-    samples, log_total = _sample(typed_key(key), energy, tuple(shape), listed)
+    energy, listed = _prepare(energy, space, MOST_STATES, "exact sampling")
+    key, shape = key_and_shape(key, shape)
+    samples, log_total = _sample(key, energy, shape, listed)
     if is_concrete(log_total) and not np.isfinite(log_total):
         raise ValueError(
             f"expected an energy that is a number on every state and finite on one, got log Z = {log_total}; "
@@ -142,11 +143,11 @@ def _sample(key: PRNGKeyArray, energy: Any, shape: tuple[int, ...], space: Finit
     block, starts = _blocks(energy, space)
     peaks, sums = streaming.log_sums(block, starts)
 
-    def cumulated(entry):
+    def cumulate(entry):
         start, peak = entry
         return jnp.cumsum(jnp.exp(block(start)[1] - peak))
 
-    cumulative = jax.lax.map(cumulated, (starts, peaks))
+    cumulative = jax.lax.map(cumulate, (starts, peaks))
     count = cumulative.shape[1]
     which_key, within_key = jax.random.split(key)
     log_masses = peaks + jnp.log(sums)
@@ -173,7 +174,7 @@ def _sample(key: PRNGKeyArray, energy: Any, shape: tuple[int, ...], space: Finit
 def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space) -> Array:
     """The matrix ``T[i, j] = T(state j | state i)`` of a kernel given as ``log_kernel(new, x) = log T(new | x)``.
 
-    Refused where a row does not sum to one: such a function is no kernel.
+    Raises if a row does not sum to one.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> from thalweg import exact
@@ -181,7 +182,11 @@ def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space)
     >>> exact.transition_matrix(stay, tw.Binary(1)).round(2).tolist()
     [[0.75, 0.25], [0.25, 0.75]]
     """
-    matrix = jnp.exp(_log_matrix(log_kernel, finite(space, MOST_STATES_SQUARED, "a transition matrix")))
+    check_function("log_kernel(new, x) -> log T(new | x)", log_kernel, "lambda new, x: jnp.log(0.25)")
+    listed = require_finite(space, MOST_STATES_SQUARED, "a transition matrix")
+    point = jax.ShapeDtypeStruct(listed.shape, listed.dtype)
+    check_scalar(lambda new: log_kernel(new, new), jax.ShapeDtypeStruct((1, *point.shape), point.dtype))
+    matrix = jnp.exp(_log_matrix(log_kernel, listed))
     if is_concrete(matrix):
         sums = np.asarray(matrix).sum(1)
         worst = int(np.argmax(np.abs(sums - 1)))
@@ -200,21 +205,22 @@ def _log_matrix(log_kernel: Callable[[Array, Array], Array], space: Finite) -> A
 
 
 def gibbs_matrix(energy: Callable[[Array], Array], block: Any, space: Space | None = None) -> Array:
-    """The kernel that redraws the coordinates in ``block`` from ``p(x_block | rest)``.
+    """The kernel that redraws the coordinates in ``block``: ``T(x' | x) = p(x'_block | rest of x)·[x'_rest = x_rest]``.
 
     Args:
         energy: the energy, whose space (or ``space``) is finite.
         block: boolean, of the point's shape: the coordinates to redraw together.
-        space: where the energy lives, if it does not say.
+        space: where x lives, if the energy has no space.
 
-    From a state whose whole block has zero probability the conditional does not exist; the kernel stays there.
+    At a state where every value of the block has zero probability the conditional does not exist; the kernel stays.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> pair = tw.energies.Ising(jnp.array([[0.0, 0.0], [0.0, 0.0]]))
     >>> tw.exact.gibbs_matrix(pair, jnp.array([True, False]))[0].tolist()
     [0.5, 0.0, 0.5, 0.0]
     """
-    energy, listed = _ready(energy, space, MOST_STATES_SQUARED, "a transition matrix")
+    energy, listed = _prepare(energy, space, MOST_STATES_SQUARED, "a transition matrix")
+    real("block", block)
     block = jnp.asarray(block)
     if block.shape != listed.shape or block.dtype != bool:
         raise ValueError(
@@ -242,7 +248,7 @@ def metropolis_matrix(
     Args:
         energy: the energy, whose space (or ``space``) is finite.
         log_proposal: ``log_proposal(new, x) = log q(new | x)``, normalised over ``new``.
-        space: where the energy lives, if it does not say.
+        space: where x lives, if the energy has no space.
 
     Reference: Hastings (1970), Biometrika 57.
 
@@ -251,7 +257,7 @@ def metropolis_matrix(
     >>> tw.exact.metropolis_matrix(pair, lambda new, x: jnp.log(0.25))[0].tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
-    energy, listed = _ready(energy, space, MOST_STATES_SQUARED, "a transition matrix")
+    energy, listed = _prepare(energy, space, MOST_STATES_SQUARED, "a transition matrix")
     log_q = jnp.log(transition_matrix(log_proposal, listed))
     return _metropolis_matrix(energy, log_q, listed)
 

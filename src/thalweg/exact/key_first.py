@@ -1,4 +1,4 @@
-"""Calls in the order of the first release, with the key first: still understood, with a warning."""
+"""A decorator that still accepts the key as first argument, as in the first release, with a deprecation warning."""
 
 import functools
 import warnings
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def accept_key_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function(*arguments, key=key)``, called as ``function(key, *arguments)`` too, which is deprecated.
+    """``function(*arguments, key=key)`` that also accepts the deprecated call ``function(key, *arguments)``.
 
     >>> import jax
     >>> from thalweg.exact.key_first import accept_key_first

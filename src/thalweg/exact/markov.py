@@ -1,11 +1,13 @@
-"""Markov chains on a finite space: from the matrix of one step to what the chain does in the long run."""
+"""Properties of a Markov chain on a finite space, from its transition matrix: reversibility, spectral gap and more."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
 
-# up to this many states all eigenvalues are computed; beyond, only the one that is needed (ARPACK)
+from thalweg.core import positive, real
+
+# with at most this many states all eigenvalues are computed; with more, only the one that is needed (ARPACK)
 _DENSE = 256
 
 
@@ -13,11 +15,16 @@ class ChainProperties(NamedTuple):
     """What `chain_properties` returns.
 
     - ``irreducible``: every state of positive probability can be reached from every other.
-    - ``aperiodic``: the numbers of steps in which a state can come back have no common divisor but one.
+    - ``aperiodic``: the lengths of all paths from a state back to itself have greatest common divisor one.
     - ``reversible``: detailed balance, ``π_i T_ij = π_j T_ji``.
     - ``spectral_gap``: ``1 - |λ₂|``, where λ₂ is the second-largest eigenvalue of T in absolute value: the distance
       from π shrinks like ``|λ₂|ⁿ`` in n steps. Zero for a chain that is not irreducible or not aperiodic.
     - ``invariance_error``: ``Σ_j |(πT)_j - π_j|``.
+
+    >>> import numpy as np, thalweg as tw
+    >>> found = tw.exact.chain_properties(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0.75, 0.25]))
+    >>> found.irreducible, found.reversible, round(found.spectral_gap, 4)
+    (True, True, 0.4)
     """
 
     irreducible: bool
@@ -35,7 +42,7 @@ class ChainProperties(NamedTuple):
 def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> ChainProperties:
     r"""The long-run behaviour of the chain with transition matrix T and law π, in double precision.
 
-    An irreducible and aperiodic chain with ``πT = π`` comes to π from every start, in a number of steps of order
+    An irreducible and aperiodic chain with ``πT = π`` converges to π from every start, in a number of steps of order
     ``1/γ``, where ``γ = 1 - max{|λ| : λ an eigenvalue of T, λ ≠ 1}`` is the spectral gap. States of zero probability
     are left out, except from ``invariance_error``.
 
@@ -45,9 +52,9 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
         matrix: ``T[i, j]``, the probability of going from state i to state j, ``(states, states)``, as `gibbs_matrix`,
             `metropolis_matrix` and a kernel's ``transition_matrix`` return it.
         law: ``π``, the probabilities of the states, as `probabilities` returns them.
-        tolerance: what counts as rounding. A chain is reversible if ``Σ_ij |π_i T_ij - π_j T_ji|`` is no larger, and
-            stays at a state with positive probability if ``T_ii`` is larger (``T_ii`` is often one minus a sum). The
-            default suits matrices in single precision.
+        tolerance: the largest rounding error. A chain counts as reversible if ``Σ_ij |π_i T_ij - π_j T_ji|`` is at most
+            this, and ``T_ii`` counts as positive if it is larger (``T_ii`` is often one minus a sum). The default suits
+            matrices in single precision.
 
     Returns:
         `ChainProperties`.
@@ -60,6 +67,7 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
     False
     """
     step, probabilities = _check(matrix, law)
+    tolerance = float(positive("tolerance", tolerance, scalar=True))
     invariance_error = float(np.abs(probabilities @ step - probabilities).sum())
     support = probabilities > 0
     if not support.all():
@@ -73,7 +81,9 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
 
 
 def _check(matrix: Any, law: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Both in double precision, refused where they are not a transition matrix and a law."""
+    """Both in double precision; raises if they are not a transition matrix and a probability vector."""
+    for name, value in (("matrix", matrix), ("law", law)):
+        real(name, value)
     step, probabilities = np.asarray(matrix, np.float64), np.asarray(law, np.float64)
     if step.ndim != 2 or step.shape[0] != step.shape[1] or probabilities.shape != step.shape[:1] or not step.size:
         raise ValueError(
@@ -99,7 +109,7 @@ def _communicating_classes(step: np.ndarray, tolerance: float) -> tuple[int, np.
     the distance from any one of its states.
     """
     edges = step > 0
-    # only the diagonal can owe a positive entry to rounding: other entries may be small and right, at low temperatures
+    # only on the diagonal is a small entry taken for rounding: elsewhere, at low temperatures, small entries are right
     np.fill_diagonal(edges, np.diag(step) > tolerance)
     graph = sparse.csr_array(edges)
     count, label = sparse.csgraph.connected_components(graph, connection="strong")
@@ -128,7 +138,7 @@ def _second_eigenvalue(step: np.ndarray, law: np.ndarray, reversible: bool) -> f
     rest = np.sqrt(step * step.T) - np.outer(root, root) if reversible else step - law
     if len(law) > _DENSE:
         limit = np.outer(root, root) if reversible else law
-        # |rest| <= 1e-5·1πᵀ bounds |λ₂| by 1e-5: independent draws but for rounding, on which no iteration settles
+        # |rest| <= 1e-5·1πᵀ bounds |λ₂| by 1e-5: independent draws up to rounding, on which ARPACK does not converge
         if np.all(np.abs(rest) <= 1e-5 * limit):
             return 0.0
         solve = sparse.linalg.eigsh if reversible else sparse.linalg.eigs
@@ -137,6 +147,6 @@ def _second_eigenvalue(step: np.ndarray, law: np.ndarray, reversible: bool) -> f
             values = solve(rest, k=1, v0=start, maxiter=100, tol=1e-8, return_eigenvectors=False)
             return float(np.abs(values[0]))
         except sparse.linalg.ArpackNoConvergence:
-            pass  # eigenvalues of nearly the same size: all of them are computed, which takes longer
+            pass  # eigenvalues of nearly the same size: compute all of them below, which takes longer
     values = linalg.eigvalsh(rest) if reversible else linalg.eigvals(rest)
     return float(np.abs(values).max())

@@ -1,7 +1,7 @@
-"""A mesh of boxes that refines itself where a density lives, in one to three dimensions.
+"""An adaptive mesh of boxes for a density in one to three dimensions.
 
-A box that does not resolve the density is cut in two across the dimension that fails. Where a side of the domain is
-open, slabs are added until the outermost one is empty.
+A box that does not resolve the density is halved along the dimension with the largest error. On an unbounded side of
+the domain, slabs are added until the outermost one is empty.
 """
 
 import functools
@@ -17,12 +17,12 @@ from thalweg.core import Space
 from thalweg.exact.boxes import BATCH, NODES, measure_boxes
 
 _FIRST_PARTS = {1: 64, 2: 16, 3: 8}
-# an open side starts here, and is refused where the density still has mass this far out
+# where the mesh first ends on an unbounded side, and how far out the density may have mass
 _START, _END = 50.0, 1e8
 
 
 class Boxes(NamedTuple):
-    """Boxes ``(boxes, d)`` and what `measure_boxes` found in them, for ``p`` and, where there is one, for ``p·f``."""
+    """Boxes ``(boxes, d)`` and the results of `measure_boxes` in them, for ``p`` and, if there is an f, for ``p·f``."""
 
     low: np.ndarray
     high: np.ndarray
@@ -33,7 +33,7 @@ class Boxes(NamedTuple):
 
 
 def _grid(low: np.ndarray, high: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One box cut into ``parts`` a dimension, evenly in ``asinh(x)``: fine near zero, by ratios far out."""
+    """One box cut into ``parts`` per dimension, evenly in ``asinh(x)``: linear near zero, logarithmic far out."""
     edges = []
     for a, b, count in zip(low, high, parts, strict=True):
         inner = np.sinh(np.linspace(np.arcsinh(a), np.arcsinh(b), count + 1))[1:-1]
@@ -43,7 +43,7 @@ def _grid(low: np.ndarray, high: np.ndarray, parts: np.ndarray) -> tuple[np.ndar
 
 
 def even_grid(low: np.ndarray, high: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Equal boxes over a bounded domain, with at most ``points`` nodes: what can be laid without seeing the density."""
+    """Equal boxes over a bounded domain, with at most ``points`` nodes: a mesh that does not depend on the density."""
     dimensions = len(low)
     parts = max(1, int(points ** (1 / dimensions) * (1 + 1e-9)) // NODES)
     edges = np.linspace(low, high, parts + 1).T
@@ -60,7 +60,7 @@ def _evaluate(
     high: np.ndarray,
     hint: np.ndarray | None = None,
 ) -> Boxes | None:
-    """The boxes with what was measured in each; ``None`` while tracing. A ``hint`` is a parent's summit."""
+    """The boxes with their measurements; ``None`` while JAX is tracing. A ``hint`` is the summit of the parent box."""
     hint = np.stack([(low + high) / 2, high - low], axis=1) if hint is None else hint
     batches = []
     for start in range(0, len(low), BATCH[low.shape[1]]):
@@ -95,7 +95,7 @@ def _log_total(log_mass: np.ndarray) -> np.ndarray:
 
 
 def _refine(evaluate: Callable, boxes: Boxes, tolerance: float, most: int) -> Boxes:
-    """Boxes cut in two until the estimated error of every measure is below ``tolerance`` of its mass."""
+    """Halve boxes until the estimated error of every measure is below ``tolerance`` times its mass."""
     while True:
         shares = np.exp(boxes.log_possible - _log_total(boxes.log_possible))
         error = shares * np.minimum(boxes.unresolved.max(2), 1)
@@ -106,7 +106,7 @@ def _refine(evaluate: Callable, boxes: Boxes, tolerance: float, most: int) -> Bo
         edge = np.maximum(np.abs(boxes.low), np.abs(boxes.high))
         room = boxes.high - boxes.low > np.maximum(64 * jnp.finfo(jnp.result_type(float)).eps * edge, 1e-30)
         worst = np.where(room.any(1), error.max(1), 0)
-        # the largest errors first: while they hide unseen depths, the shares of the others mean little
+        # the largest errors first: until they are resolved, the shares of the other boxes mean little
         cut = (worst * len(boxes.low) > 0.1 * tolerance) & (worst > 0.03 * worst.max())
         if not cut.any() or len(boxes.low) + cut.sum() > most:
             raise ValueError(
@@ -116,7 +116,7 @@ def _refine(evaluate: Callable, boxes: Boxes, tolerance: float, most: int) -> Bo
             )
         axis = np.argmax(np.where(room, (shares[..., None] * boxes.unresolved).max(1), 0)[cut], axis=1)[:, None]
         low, high = boxes.low[cut], boxes.high[cut]
-        # half way in asinh(x), as in `_grid`
+        # the midpoint in asinh(x), as in `_grid`
         ends = [np.arcsinh(np.take_along_axis(side, axis, 1)) for side in (low, high)]
         lower_high, upper_low = high.copy(), low.copy()
         for side in (lower_high, upper_low):
@@ -127,7 +127,7 @@ def _refine(evaluate: Callable, boxes: Boxes, tolerance: float, most: int) -> Bo
 
 
 def _heavy_sides(boxes: Boxes, ends: np.ndarray, tolerance: float) -> np.ndarray:
-    """``(2, d)``: whether the boxes at the lower and upper end of each coordinate hold more than a little mass."""
+    """``(2, d)``: whether the boxes at the lower and upper end of each coordinate hold more than negligible mass."""
     shares = np.exp(boxes.log_mass - _log_total(boxes.log_mass)).max(1)
     return np.stack([shares @ (boxes.low == ends[0]), shares @ (boxes.high == ends[1])]) > 0.1 * tolerance
 
@@ -135,7 +135,7 @@ def _heavy_sides(boxes: Boxes, ends: np.ndarray, tolerance: float) -> np.ndarray
 def _settle(
     evaluate: Callable, boxes: Boxes, ends: np.ndarray, open_sides: np.ndarray, points: int, tolerance: float
 ) -> tuple[Boxes, np.ndarray]:
-    """The boxes refined, slabs added on ``open_sides`` until nothing is left outside; and where the ends then lie."""
+    """The refined boxes, with slabs added on ``open_sides`` until no mass is left outside; and the new ends."""
     dimensions = ends.shape[1]
     parts, ends = np.full(dimensions, _FIRST_PARTS[dimensions]), ends.copy()
     refined = False
@@ -143,7 +143,7 @@ def _settle(
         heavy = open_sides & _heavy_sides(boxes, ends, tolerance)
         if not heavy.any() and refined:
             return boxes, ends
-        # what refining brings to light may reach further out, and what lies further out may need refining
+        # refining may reveal mass at the ends, and new slabs may need refining
         refined = not heavy.any()
         if refined:
             boxes = _refine(evaluate, boxes, tolerance, points // NODES**dimensions)
@@ -168,14 +168,14 @@ def adapt(
     points: int,
     tolerance: float,
 ) -> Boxes | None:
-    """The mesh for ``p ∝ exp(-E)`` and for ``p·f`` over ``[low, high]``, whose infinite sides are found.
+    """The adaptive mesh for ``p ∝ exp(-E)`` and ``p·f`` over ``[low, high]``; the extent of infinite sides is found.
 
-    ``None`` while a function of the energy is being traced: a mesh that depends on the density needs its numbers.
+    ``None`` while JAX is tracing the energy: an adaptive mesh needs the values of the density.
     """
     dimensions = len(low)
     ends, outward = np.stack([low, high]), np.array([[-1.0], [1.0]])
     open_sides = np.isinf(ends)
-    # an open side starts 50 beyond zero, or beyond the other side where that one is given
+    # an unbounded side starts 50 beyond zero, or 50 beyond the other side if that one is given
     other = np.where(open_sides[::-1], 0.0, ends[::-1])
     ends = np.where(open_sides, outward * (np.maximum(outward * other, 0) + _START), ends)
     lows, highs = _grid(ends[0], ends[1], np.full(dimensions, _FIRST_PARTS[dimensions]))
@@ -188,7 +188,7 @@ def adapt(
         boxes, ends = _settle(evaluate, boxes, ends, open_sides, points, tolerance)
         if f is None or floor < math.inf:
             return boxes
-        # once p is known, f counts too, down to exp(-104), the smallest number of single precision: beyond, it has no
-        # weight, be it infinite by overflow
+        # once p is resolved, the mesh is refined for f where p is at least exp(-104), the smallest number of single
+        # precision: below that f has no weight, even if it overflows
         floor = float(_log_total(boxes.log_mass)[0]) - 104
         lows, highs = boxes.low, boxes.high

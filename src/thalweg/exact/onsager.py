@@ -1,7 +1,50 @@
-"""The 2-D Ising model solved: Onsager's infinite lattice and Kaufman's torus of any size, in double precision."""
+"""Exact solutions of the 2-D Ising model: Onsager's infinite lattice, Kaufman's finite torus. In double precision.
+
+``x ∈ {-1, 1}`` on a square lattice with ``E(x) = -K Σ_<ij> x_i x_j`` and ``K = J/T``; temperatures and energies are in
+units of the coupling J. ``tw.energies.Ising(tw.energies.Grid(shape, K))`` is this energy.
+"""
 
 import numpy as np
 from scipy.special import ellipkm1
+
+__all__ = [
+    "critical_temperature",
+    "kaufman_energy",
+    "kaufman_log_z",
+    "magnetisation",
+    "onsager_energy",
+]
+
+
+def critical_temperature() -> float:
+    """``T_c = 2 / log(1 + √2)``, where ``sinh(2/T_c) = 1``: below it the infinite lattice is magnetised.
+
+    Reference: Kramers and Wannier (1941), Phys. Rev. 60.
+
+    >>> import thalweg as tw
+    >>> round(tw.exact.onsager.critical_temperature(), 6)
+    2.269185
+    """
+    return float(2 / np.log1p(np.sqrt(2)))
+
+
+def magnetisation(temperature: float) -> float:
+    r"""The spontaneous magnetisation per site of the infinite square lattice.
+
+    ``m = (1 - sinh(2K)⁻⁴)^{1/8}`` with ``K = 1/T`` below the critical temperature, 0 at and above it. On a finite
+    lattice the mean of ``x`` is 0 by symmetry; what comes near m below ``T_c`` is the mean of ``|Σ x_i| / n``.
+    Reference: Yang (1952), Phys. Rev. 85.
+
+    >>> import thalweg as tw
+    >>> round(tw.exact.onsager.magnetisation(2.0), 6), tw.exact.onsager.magnetisation(3.0)
+    (0.911319, 0.0)
+    """
+    coupling = 1 / _positive(temperature)
+    if temperature >= critical_temperature():
+        return 0.0
+    # 1/sinh(2K) by exponentials that stay in range however cold it is
+    inverse_sinh = 2 * np.exp(-2 * coupling) / -np.expm1(-4 * coupling)
+    return float((1 - inverse_sinh**4) ** 0.125)
 
 
 def onsager_energy(temperature: float) -> float:
@@ -15,7 +58,7 @@ def onsager_energy(temperature: float) -> float:
     """
     coupling = 1 / _positive(temperature)
     kappa = 2 * np.tanh(2 * coupling) ** 2 - 1
-    # at the critical temperature 𝐊 is infinite, but only as a logarithm: the product is 0
+    # at the critical temperature 𝐊 diverges only logarithmically, so the product is 0
     singular = kappa * ellipkm1(kappa**2) if kappa != 0 else 0.0
     return float(-(1 + 2 / np.pi * singular) / np.tanh(2 * coupling))
 
@@ -56,7 +99,7 @@ def kaufman_energy(shape: tuple[int, int], temperature: float) -> float:
 
 
 def _products(rows: int, columns: int, coupling: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of Kaufman's four products: the logs of their sizes, their signs, and the derivatives of the logs by K."""
+    """Kaufman's four products: the logs of their absolute values, their signs, and the derivatives of the logs by K."""
     sinh, cosh = np.sinh(2 * coupling), np.cosh(2 * coupling)
     number = np.arange(2 * columns)
     # cosh γ - 1 written so that nothing cancels near the critical point, where it is small
@@ -66,7 +109,7 @@ def _products(rows: int, columns: int, coupling: float) -> tuple[np.ndarray, np.
     slope = np.empty_like(gamma)
     slope[1:] = 2 * cosh * (1 - 1 / sinh**2) / np.sinh(gamma[1:])
     slope[0] = 2 + 2 / sinh
-    # γ₀ = 0 at the critical point: the product is then 0 and its derivative is not, which a tiny γ₀ gives exactly
+    # γ₀ = 0 at the critical point: the product is 0 but its derivative is not; a tiny γ₀ gives both exactly
     gamma[0] = gamma[0] or 1e-300
     logs, signs, slopes = [], [], []
     for chosen in (slice(1, None, 2), slice(0, None, 2)):
@@ -91,7 +134,7 @@ def _sides(shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def _strength(shape: tuple[int, int], coupling: float) -> float:
-    """|K|: turning every other spin of an even torus over changes the sign of K, and Z is the same."""
+    """|K|: flipping every other spin of an even torus changes the sign of K and leaves Z the same."""
     if not np.isfinite(coupling) or (coupling < 0 and (shape[0] % 2 or shape[1] % 2)):
         raise ValueError(
             f"expected a finite coupling, not negative on a torus with an odd side, got {coupling} on {shape}; "

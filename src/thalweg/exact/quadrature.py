@@ -15,16 +15,16 @@ from thalweg.exact.boxes import NODES, nodes_of
 from thalweg.spaces import Interval, Positive, Real
 
 MOST_DIMENSIONS = 3
-# the most nodes a mesh may have unless the caller says otherwise, by dimension
+# the default for the largest number of nodes of a mesh, by dimension
 POINTS = {1: 2**14, 2: 2**18, 3: 2**23}
 _BLOCK_NODES = 2**13
 _BLOCK_NUMBERS = 2**22
-# a box with a smaller share of the mass is left out of the sums
+# boxes with a smaller share of the mass are left out of the sums
 _NEGLIGIBLE = 1e-13
 
 
 class Plan(NamedTuple):
-    """How to integrate: between which limits ``(d,)`` (infinite ones are to be found), how finely, how exactly."""
+    """How to integrate: the limits ``(d,)``, which may be infinite, the largest number of nodes, and the tolerance."""
 
     low: np.ndarray
     high: np.ndarray
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 
 
 def plan(space: Space, bounds: Any, points: int | None, tolerance: float) -> Plan:
-    """The plan for ``space``, refused where quadrature cannot work there."""
+    """The plan for ``space``; raises if quadrature does not work there."""
     if not isinstance(space, (Real, Positive, Interval)):
         raise ValueError(
             f"expected a Finite, Real, Positive or Interval space, got {space}; only these are summed or integrated"
@@ -70,7 +70,7 @@ def plan(space: Space, bounds: Any, points: int | None, tolerance: float) -> Pla
 
 
 class Mesh(NamedTuple):
-    """Boxes in blocks ``(blocks, boxes, d)``; the log mass of all of them, where it is known from building the mesh."""
+    """Boxes in blocks ``(blocks, boxes, d)``, and their total log mass if it is known from building the mesh."""
 
     low: Array
     high: Array
@@ -78,7 +78,7 @@ class Mesh(NamedTuple):
 
 
 def build_mesh(energy: Any, f: Callable | None, space: Space, how: Plan) -> Mesh:
-    """A mesh that resolves ``exp(-E)``, and ``exp(-E)·f`` where an ``f`` is given."""
+    """A mesh that resolves ``exp(-E)``, and ``exp(-E)·f`` if ``f`` is given."""
     boxes = mesh.adapt(energy, f, space, *how)
     log_z = None
     if boxes is not None:
@@ -90,14 +90,14 @@ def build_mesh(energy: Any, f: Callable | None, space: Space, how: Plan) -> Mesh
         low, high = mesh.even_grid(how.low, how.high, how.points)
     else:
         raise ValueError(
-            "expected finite bounds inside jit, grad or vmap, where the mesh cannot look at the density, "
+            "expected finite bounds inside jit, grad or vmap, where the mesh cannot adapt to the density, "
             f"got ({how.low.tolist()}, {how.high.tolist()}); give bounds=(low, high)"
         )
     numbers = 1 if f is None else streaming.output_size(f, space)
     dimensions = low.shape[1]
     count = max(1, min(_BLOCK_NODES, _BLOCK_NUMBERS // numbers) // NODES**dimensions)
-    # a power of two of blocks, so that meshes of nearly one size share one compiled sum; the rest are boxes without
-    # volume, at a point where the energy is known to be harmless
+    # the number of blocks is a power of two, so that meshes of similar size share one compiled sum; it is filled up
+    # with boxes of zero volume at a point where the energy is finite
     blocks = 2 ** math.ceil(math.log2(math.ceil(len(low) / count)))
     empty = np.broadcast_to((low[0] + high[0]) / 2, (blocks * count - len(low), dimensions))
     low, high = (np.concatenate([side, empty]).reshape(blocks, count, dimensions) for side in (low, high))

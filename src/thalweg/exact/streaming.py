@@ -1,4 +1,4 @@
-"""Sums over more points than fit in memory: log Σ w and Σ w f / Σ w, one block of points at a time.
+"""Sums over more points than fit in memory, one block of points at a time: log Σ w and Σ w f / Σ w.
 
 A block function maps one entry of ``blocks`` to ``(points, log_weights)``, of shapes ``(count, *event)`` and
 ``(count,)``. Enumeration and quadrature differ only in that function.
@@ -19,7 +19,7 @@ Block = Callable[[Any], tuple[Array, Array]]
 
 
 def prepare(energy: Callable[[Array], Array], space: Space | None) -> tuple[Any, Space]:
-    """The energy and the space it lives on, refused where there is no space."""
+    """The energy and its space; raises if there is no space."""
     energy = as_energy(energy, space)
     known = space_of(energy)
     if known is None:
@@ -31,24 +31,24 @@ def prepare(energy: Callable[[Array], Array], space: Space | None) -> tuple[Any,
 
 
 def require_scalar(energy: Any, space: Space) -> None:
-    """Refuse an energy that returns anything but one number for one point."""
+    """Raise if the energy does not return one number for one point."""
     check_scalar(energy, jax.ShapeDtypeStruct((1, *space.shape), space.dtype))
 
 
 def log_density(energy: Any, x: Array) -> Array:
-    """``-E(x)`` as a floating number, also where the energy counts in whole numbers."""
+    """``-E(x)`` in floating point, also if the energy returns whole numbers."""
     return -jnp.asarray(energy(x), dtype=jnp.result_type(float))
 
 
 def log_sums(block: Block, blocks: PyTree) -> tuple[Array, Array]:
-    """Per block the largest log weight and ``Σ exp(log w - largest)``; exactly differentiable in the weights."""
+    """For each block the largest log weight and ``Σ exp(log w - largest)``; differentiable in the weights."""
 
     # recomputing a block in the backward pass keeps the memory of a gradient at one block
     @jax.checkpoint
     def one(entry):
         _, log_weights = block(entry)
         peak = jax.lax.stop_gradient(jnp.max(log_weights))
-        # a block of zero probability has no finite peak, and must not turn -inf - -inf into NaN
+        # a block of zero probability has the peak -inf, and -inf - -inf would be NaN
         return peak, jnp.sum(jnp.exp(log_weights - jnp.where(jnp.isneginf(peak), 0.0, peak)))
 
     return jax.lax.map(one, blocks)
@@ -63,10 +63,10 @@ def log_sum(block: Block, blocks: PyTree) -> Array:
 
 
 def average(block: Block, blocks: PyTree, f: Callable[[Array], PyTree]) -> PyTree:
-    """``Σ w f / Σ w`` over all points of all blocks, leaf by leaf of what ``f`` returns.
+    """``Σ w f / Σ w`` over all points of all blocks, for every leaf that ``f`` returns.
 
-    Points of zero weight do not count, whatever ``f`` is there. The running sums are compensated (Kahan), so that
-    thousands of blocks lose no digits in single precision.
+    Points of zero weight are ignored, whatever ``f`` is there. The running sums are compensated (Kahan summation), so
+    that thousands of blocks lose no digits in single precision.
     """
     reference = jax.lax.stop_gradient(log_sum(block, blocks))
 
@@ -109,7 +109,7 @@ def as_float(value: Any) -> Array:
 
 
 def output_size(f: Callable[[Array], PyTree], space: Space) -> int:
-    """How many numbers ``f`` returns for one point: what decides how many points share a block."""
+    """How many numbers ``f`` returns for one point, which limits how many points fit in a block."""
     shapes = eqx.filter_eval_shape(
         lambda x: jax.tree.map(jnp.asarray, f(x)), jax.ShapeDtypeStruct(space.shape, space.dtype)
     )

@@ -1,8 +1,10 @@
-"""Experiments of the source documents, run anew: each leaves a figure and its numbers.
+"""Reproductions of published experiments: each writes a figure and its numbers.
 
 An experiment is a function ``(key, progress) -> (figure, numbers)`` in a file of this folder, and a row in
-`EXPERIMENTS`; one that leaves more, such as an animation, returns a third: endings of file names to bytes. What else it
-takes are options with defaults. The table names functions instead of importing them, so that listing it costs nothing.
+`EXPERIMENTS`. If it has more results, such as an animation, it also returns a dictionary from file endings to bytes.
+Its other arguments are options with defaults; an experiment of many trainings takes ``runs``, the folder in which each
+training is kept and not repeated (see `run_folders`). The table contains the names of functions instead of importing
+them, so that it can be listed without loading JAX.
 """
 
 import importlib
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Experiment(NamedTuple):
-    """An experiment: what it shows, where it is from, and ``"module:function"``, the function that does it."""
+    """An experiment: its name, its title, its source, and its function as ``"module:function"``."""
 
     name: str
     title: str
@@ -25,9 +27,10 @@ class Experiment(NamedTuple):
     function: str
 
     def run(self, key: "PRNGKeyArray", folder: str | Path, progress: bool = False, **options: Any) -> dict[str, Any]:
-        """Do it: leaves ``<folder>/<name>.png`` and ``<folder>/<name>.json`` and returns the numbers.
+        """Run it: writes ``<folder>/<name>.png`` and ``<folder>/<name>.json`` and returns the numbers.
 
-        ``options`` are those of its function; one that it does not take is refused.
+        ``options`` are arguments of its function; raises for an unknown one. An experiment of many trainings keeps them
+        in ``<folder>/<name>/runs`` and goes on where it was stopped.
 
         >>> import jax, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -37,13 +40,16 @@ class Experiment(NamedTuple):
         """
         module, _, name = self.function.partition(":")
         function: Callable[..., tuple[Any, ...]] = getattr(importlib.import_module(module), name)
-        taken = [each for each in inspect.signature(function).parameters if each not in ("key", "progress")]
+        parameters = inspect.signature(function).parameters
+        taken = [each for each in parameters if each not in ("key", "progress", "runs")]
         unknown = [each for each in options if each not in taken]
         if unknown:
             raise ValueError(
                 f"{self.name}: expected options among {', '.join(taken) or 'none at all'}, got {', '.join(unknown)}; "
                 "leave the others out"
             )
+        if "runs" in parameters:
+            options["runs"] = Path(folder) / self.name / "runs"
         figure, numbers, *files = function(key, progress, **options)
         save(folder, self.name, figure, numbers, *files)
         return numbers
@@ -88,13 +94,13 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "separated-modes": Experiment(
         "separated-modes",
-        "eight far modes of unequal weights: which objectives see the weights",
+        "eight separated modes of unequal weights: which objectives learn the weights",
         "lecture notes, where score matching and contrastive divergence fail",
         "thalweg.experiments.learning:separated_modes",
     ),
     "score-field": Experiment(
         "score-field",
-        "the score of mixtures on the line and in the plane, exact and learnt, with the error measured",
+        "the score of 1-D and 2-D mixtures, exact and learned, with the error",
         "slides, score of a 1-D mixture and score field of a 2-D one",
         "thalweg.experiments.score_fields:score_field",
     ),
@@ -112,13 +118,13 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "low-density-score": Experiment(
         "low-density-score",
-        "where a learnt score is wrong: its error over the density",
+        "where a learned score is wrong: its error against the density",
         "slides, after Song and Ermon (2019), figure 2",
         "thalweg.experiments.score_limits:low_density_score",
     ),
     "ncsn-modes": Experiment(
         "ncsn-modes",
-        "mode weights from a learnt score: Langevin wrong, annealed Langevin right",
+        "mode weights from a learned score: wrong with Langevin, right with annealed Langevin",
         "slides, after Song and Ermon (2019), figure 3",
         "thalweg.experiments.score_modes:ncsn_modes",
     ),
@@ -136,68 +142,74 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "ncsn-mnist": Experiment(
         "ncsn-mnist",
-        "the same on MNIST at 28×28; it takes long without an accelerator",
+        "the same on MNIST at 28×28; slow without an accelerator",
         "after Song and Ermon (2019, 2020)",
         "thalweg.experiments.ncsn:ncsn_mnist",
     ),
     "thesis-table-5-2": Experiment(
         "thesis-table-5-2",
         "inception score and Fréchet distance over the interval of AdaNCE, three seeds, with sample grids",
-        "thesis, Table 5.2 and Figures 5.3-5.5",
-        "thalweg.experiments.thesis:table_5_2",
+        "thesis (Xu 2022), Table 5.2 and Figures 5.3-5.5",
+        "thalweg.experiments.thesis_scores:table_5_2",
+    ),
+    "thesis-intervals": Experiment(
+        "thesis-intervals",
+        "why longer intervals of AdaNCE are worse: one trained model trained on, over the rate and the interval",
+        "beyond the thesis (Xu 2022): its Table 5.2",
+        "thalweg.experiments.thesis_intervals:interval_rates",
     ),
     "thesis-figure-3-1": Experiment(
         "thesis-figure-3-1",
         "long-run samples over the rejuvenation of the buffer: energies and classes",
-        "thesis, Figure 3.1",
-        "thalweg.experiments.thesis:figure_3_1",
+        "thesis (Xu 2022), Figure 3.1",
+        "thalweg.experiments.thesis_rejuvenation:figure_3_1",
     ),
     "thesis-figure-3-2": Experiment(
         "thesis-figure-3-2",
         "the gradient along the chains over training, without spectral normalisation",
-        "thesis, Figure 3.2",
-        "thalweg.experiments.thesis:figure_3_2",
+        "thesis (Xu 2022), Figure 3.2",
+        "thalweg.experiments.thesis_signal:figure_3_2",
     ),
     "thesis-figure-3-3": Experiment(
         "thesis-figure-3-3",
         "the gradient along the chains over training, with spectral normalisation",
-        "thesis, Figure 3.3",
-        "thalweg.experiments.thesis:figure_3_3",
+        "thesis (Xu 2022), Figure 3.3",
+        "thalweg.experiments.thesis_signal:figure_3_3",
     ),
     "mutual-information": Experiment(
         "mutual-information",
-        "5 to 80 nats of information as a density ratio: one contrast fails, a telescope of frozen models does not",
-        "thesis, outlook; after Rhodes, Xu and Gutmann (2020)",
+        "5 to 80 nats of mutual information as a density ratio: one contrast fails, telescoping succeeds",
+        "thesis (Xu 2022), outlook; after Rhodes, Xu and Gutmann (2020)",
         "thalweg.experiments.information:mutual_information",
     ),
     "thesis-table-3-1": Experiment(
         "thesis-table-3-1",
         "conditional, adversarial, flow and self-adapting NCE on one task, over its dimension",
-        "thesis, Table 3.1",
+        "thesis (Xu 2022), Table 3.1",
         "thalweg.experiments.thesis_methods:table_3_1",
     ),
     "adaptive-reuse": Experiment(
         "adaptive-reuse",
         "AdaNCE with fresh negatives and with shared ones, over the interval: KL against seconds",
-        "beyond the thesis",
+        "beyond the thesis (Xu 2022)",
         "thalweg.experiments.adaptive:adaptive_reuse",
     ),
     "adaptive-control": Experiment(
         "adaptive-control",
-        "how much of the noise of AdaNCE's gradient control variates take, over the updates since the freezing",
-        "beyond the thesis: its outlook",
+        "how much control variates reduce the variance of AdaNCE's gradient, over the updates since the freezing",
+        "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.control:adaptive_control",
     ),
     "adaptive-chains": Experiment(
         "adaptive-chains",
-        "AdaNCE by short-run, noise-free, momentum and convergent chains: the bias they leave",
-        "beyond the thesis: its outlook",
+        "AdaNCE with short-run, noise-free, momentum and convergent chains: the bias of each",
+        "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.adaptive:adaptive_chains",
     ),
     "adaptive-psi": Experiment(
         "adaptive-psi",
         "AdaBregman over the convex function and the interval",
-        "beyond the thesis: its outlook",
+        "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.adaptive:adaptive_psi",
     ),
 }
@@ -210,7 +222,7 @@ def save(
     numbers: Mapping[str, Any],
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write ``<folder>/<name>.png``, ``<folder>/<name>.json`` and what else there is, each whole or not at all.
+    """Write ``<folder>/<name>.png``, ``<folder>/<name>.json`` and any other files, each atomically.
 
     >>> import tempfile
     >>> from thalweg.report.figures import canvas

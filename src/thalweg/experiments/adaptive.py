@@ -1,8 +1,13 @@
-"""Where the thesis's last chapter points: AdaNCE with shared negatives, other chains, every ψ, and control variates."""
+"""Extensions of AdaNCE: shared negatives, other kinds of chains, and other convex functions ψ.
+
+They follow the outlook of Xu (2022), "Self-Adapting Noise-Contrastive Estimation for Energy-Based Models", master's
+thesis, Tsinghua University.
+"""
 
 import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +20,7 @@ from matplotlib.figure import Figure
 from thalweg.core import Energy, HasSampler, Objective, compiled
 from thalweg.experiments.fields import square
 from thalweg.experiments.learning import Confined, targets
+from thalweg.experiments.run_folders import Result, fit_in, result_of
 from thalweg.objectives import (
     AdaBregman,
     AdaNCE,
@@ -34,10 +40,10 @@ from thalweg.samplers import (
     from_noise,
     persistent,
 )
-from thalweg.train import DivergedError, Run, every, fit
+from thalweg.train import DivergedError, Run, every
 
 INTERVALS = (1, 2, 5, 10)
-_ROWS, _BATCH, _RATE, _LOOKS = 20_000, 250, 3e-3, 20
+_ROWS, _BATCH, _RATE, _MEASUREMENTS = 20_000, 250, 3e-3, 20
 _UPDATES = {"smoke": 20, "small": 1500}
 _TARGETS = ("skewed mixture", "ring")
 _HALF, _NODES = 7.0, 281  # the square that KL is summed over, and its nodes a side
@@ -48,12 +54,18 @@ Variants = dict[str, Callable[[int], Objective]]  # a name, and the objective fo
 
 
 def adaptive_reuse(
-    key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    updates: int | None = None,
+    runs: Path | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
-    """AdaNCE over its interval 𝒦, with negatives drawn anew for every update and with those of the freezing shared:
-    KL against seconds of training, on two densities of the plane.
+    """AdaNCE over its interval 𝒦, with fresh negatives for every update and with negatives shared over the interval:
+    KL against seconds of training, on two 2-D densities.
 
-    Chains of 20 steps of MALA from where they were left. The numbers say which setting came first to 0.05 nats.
+    The chains are persistent, with 20 steps of MALA per update. The numbers contain the setting that was first to reach
+    0.05 nats.
 
     >>> figure, numbers = adaptive_reuse(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
@@ -61,17 +73,22 @@ def adaptive_reuse(
         "fresh": lambda interval: AdaNCE(interval, **_CONVERGENT),
         "shared": lambda interval: AdaNCE(interval, **_CONVERGENT, reuse=True),
     }
-    figure, numbers = _compared(key, progress, scale, updates, variants)
+    figure, numbers = _compare(key, progress, scale, updates, variants, runs)
     return figure, numbers | {"verdict": _fastest(numbers["rows"])}
 
 
 def adaptive_psi(
-    key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    updates: int | None = None,
+    runs: Path | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
     """AdaBregman over the convex function ψ and the interval 𝒦, on the same densities with the same chains.
 
-    At 𝒦 = 1 all have the same gradient but for a factor, which Adam does not see. Where the ratios overflow the run is
-    said to have diverged.
+    At 𝒦 = 1 all have the same gradient up to a factor, to which Adam is invariant. A run whose ratios overflow is
+    reported as diverged.
 
     >>> figure, numbers = adaptive_psi(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
@@ -85,17 +102,22 @@ def adaptive_psi(
     variants: Variants = {
         name: lambda interval, psi=psi: AdaBregman(psi, interval, **_CONVERGENT) for name, psi in functions.items()
     }
-    return _compared(key, progress, scale, updates, variants)
+    return _compare(key, progress, scale, updates, variants, runs)
 
 
 def adaptive_chains(
-    key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
+    key: PRNGKeyArray,
+    progress: bool = False,
+    *,
+    scale: str = "small",
+    updates: int | None = None,
+    runs: Path | None = None,
 ) -> tuple[Figure, dict[str, Any]]:
-    """AdaNCE by chains of many kinds: short-run Langevin with and without noise, with momentum and without, each from
-    noise, against convergent ones (MALA and HMC from where they were left). KL is the bias they leave in the density.
+    """AdaNCE with several kinds of chains: short-run Langevin from noise, with and without Langevin noise and momentum,
+    against convergent chains (persistent MALA and HMC). The KL measures the bias in the learned density.
 
-    Without its noise Langevin is gradient descent, and what it samples is not the model: the density learnt is then not
-    the data's, however good the samples look.
+    Without its noise Langevin is gradient descent, which does not sample the model: the learned density is then not
+    that of the data, however good the samples measure.
 
     >>> figure, numbers = adaptive_chains(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
@@ -110,11 +132,11 @@ def adaptive_chains(
     variants: Variants = {
         name: lambda interval, kind=kind: AdaNCE(interval, kind[0], kind[1], kind[2]) for name, kind in kinds.items()
     }
-    return _compared(key, progress, scale, updates, variants)
+    return _compare(key, progress, scale, updates, variants, runs)
 
 
 def updates_of(scale: str, updates: int | None) -> int:
-    """The updates of a scale, unless others are asked for.
+    """The number of training updates: ``updates`` if given, otherwise that of the scale.
 
     >>> updates_of("smoke", None), updates_of("small", 7)
     (20, 7)
@@ -126,14 +148,14 @@ def updates_of(scale: str, updates: int | None) -> int:
 
 @functools.cache
 def optimizer_of(updates: int) -> optax.GradientTransformation:
-    """One object for all runs of a length, which then share what is compiled."""
+    """One optimiser object for all runs of the same length, so that they share compiled programs."""
     return optax.adam(optax.cosine_decay_schedule(_RATE, updates))
 
 
-def _compared(
-    key: PRNGKeyArray, progress: bool, scale: str, updates: int | None, variants: Variants
+def _compare(
+    key: PRNGKeyArray, progress: bool, scale: str, updates: int | None, variants: Variants, runs: Path | None
 ) -> tuple[Figure, dict[str, Any]]:
-    """Every variant at every interval on every target: the KL along the way, the seconds, a figure and a table."""
+    """Train every variant at every interval on every target: the KL during training, the time, a figure and a table."""
     steps, known = updates_of(scale, updates), targets()
     key_data, key_fit = jax.random.split(key)
     rows = []
@@ -141,10 +163,13 @@ def _compared(
         data = known[target].sample(jax.random.fold_in(key_data, place), (_ROWS,))
         for name, make in variants.items():
             for interval in INTERVALS:
-                # the same for all, so that what differs is the setting
+                # the same key for all, so that only the setting differs
                 key_run = jax.random.clone(key_fit)
-                row = _followed(key_run, known[target], data, make(interval), steps, progress)
-                rows.append({"target": target, "variant": name, "interval": interval, **row})
+                own = {"target": target, "variant": name, "interval": interval}
+                compute = functools.partial(_follow, key_run, known[target], data, make(interval), steps, progress)
+                settings = own | _describe(key, steps)
+                title = f"{target}-{name}-interval-{interval}".replace(" ", "-").replace("/", "-").replace(",", "")
+                rows.append(own | result_of(runs, title, settings, compute).numbers)
     columns = ["target", "", "interval", "KL, nats", "ms an update", "seconds to 0.05 nats"]
     table = [
         [
@@ -152,7 +177,7 @@ def _compared(
             row["variant"],
             str(row["interval"]),
             "diverged" if row["kl"] is None else f"{row['kl']:.4f}",
-            f"{row['milliseconds']:.2f}",
+            "-" if row["milliseconds"] is None else f"{row['milliseconds']:.2f}",
             "-" if row["seconds_to_limit"] is None else f"{row['seconds_to_limit']:.1f}",
         ]
         for row in rows
@@ -161,60 +186,77 @@ def _compared(
     return _figure(rows, list(variants)), numbers
 
 
-def _followed(
-    key: PRNGKeyArray, density: HasSampler, data: Array, objective: Objective, updates: int, progress: bool
-) -> dict[str, Any]:
-    """A model trained, its KL looked at on the way; the looks and the compilation are not counted as training."""
-    looks, spent, clock = [], [], [time.perf_counter()]
-    span = max(1, updates // _LOOKS)
+def _describe(key: PRNGKeyArray, updates: int) -> dict[str, Any]:
+    from thalweg import __version__
 
-    def look(run: Run) -> dict[str, float]:
-        spent.append((time.perf_counter() - clock[0]) / span)
-        looks.append(float(_divergence(density, run.energy)))
+    words = np.asarray(jax.random.key_data(key)).tolist()
+    return {"rows": _ROWS, "batch": _BATCH, "rate": _RATE, "updates": updates, "key": words, "thalweg": __version__}
+
+
+def _follow(
+    key: PRNGKeyArray,
+    density: HasSampler,
+    data: Array,
+    objective: Objective,
+    updates: int,
+    progress: bool,
+    folder: Path | None,
+) -> Result:
+    """Train a model and measure its KL on the way; measurements and compilation do not count as training time."""
+    clock = [time.perf_counter()]
+    span = max(1, updates // _MEASUREMENTS)
+
+    def measure(run: Run) -> dict[str, float]:
+        spent = (time.perf_counter() - clock[0]) / span
+        kl = float(_divergence(density, run.energy))
         clock[0] = time.perf_counter()
-        return {}
+        return {"kl": kl, "seconds": spent}
 
     key_model, key_fit = jax.random.split(key)
     model = Confined(data, 64, key=key_model)
     options = {"optimizer": optimizer_of(updates), "batch_size": _BATCH, "ema": 0.99, "progress": progress}
-    diverged = False
     try:
-        fit(model, data, objective, steps=updates, key=key_fit, callbacks=[every(span, look)], **options)
+        run = fit_in(
+            folder, model, data, objective, steps=updates, key=key_fit, callbacks=[every(span, measure)], **options
+        )
     except DivergedError:  # some ψ overflow where the ratios are large, which belongs in the table
-        diverged = True
-    # the first stretch was compiled in
+        nothing = {"kl": None, "milliseconds": None, "seconds_to_limit": None, "seconds": [], "kl_on_the_way": []}
+        return Result(nothing, {})
+    divergences, spent = ([row[name] for row in run.evaluations] for name in ("kl", "seconds"))
+    # the first interval includes compilation
     each = float(np.median(spent[1:])) if len(spent) > 1 else 0.0
-    seconds = [each * span * (number + 1) for number in range(len(looks))]
-    reached = [at for at, kl in zip(seconds, looks, strict=True) if kl <= 0.05]
-    return {
-        "kl": None if diverged or not np.isfinite(looks[-1]) else looks[-1],
+    seconds = [each * span * (number + 1) for number in range(len(divergences))]
+    reached = [at for at, kl in zip(seconds, divergences, strict=True) if kl <= 0.05]
+    numbers = {
+        "kl": divergences[-1] if np.isfinite(divergences[-1]) else None,
         "milliseconds": 1000 * each,
-        "seconds_to_limit": reached[0] if reached and not diverged else None,
+        "seconds_to_limit": reached[0] if reached else None,
         "seconds": seconds,
-        "kl_on_the_way": [kl if np.isfinite(kl) else None for kl in looks],
+        "kl_on_the_way": [kl if np.isfinite(kl) else None for kl in divergences],
     }
+    return Result(numbers, {})
 
 
 @compiled
 def _divergence(density: Energy, model: Energy) -> Array:
-    """``KL(p‖p_θ)`` over a mesh that holds all of both."""
+    """``KL(p‖p_θ)`` over a mesh that contains the mass of both."""
     points = jnp.asarray(square(_HALF, _NODES).reshape(-1, 2), jnp.float32)
     log_p, log_q = (jax.nn.log_softmax(-jax.lax.map(each, points, batch_size=8192)) for each in (density, model))
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q))
 
 
 def _fastest(rows: list[dict[str, Any]]) -> str:
-    """Which setting came first to 0.05 nats, over both targets."""
+    """Which setting was first to reach 0.05 nats, over both targets."""
     totals: dict[tuple[str, int], list[Any]] = {}
     for row in rows:
         totals.setdefault((row["variant"], row["interval"]), []).append(row["seconds_to_limit"])
     arrived = {setting: sum(times) for setting, times in totals.items() if None not in times}
     if not arrived:
-        return "no setting came to 0.05 nats on both targets"
+        return "no setting reached 0.05 nats on both targets"
     (variant, interval), seconds = min(arrived.items(), key=lambda item: item[1])
     usual = arrived.get(("fresh", 1))
-    against = "" if usual is None else f", where fresh negatives at every update took {usual:.1f}"
-    return f"{variant} negatives at interval {interval} came to 0.05 nats first, in {seconds:.1f} seconds{against}"
+    against = "" if usual is None else f"; fresh negatives at every update took {usual:.1f}"
+    return f"{variant} negatives at interval {interval} reached 0.05 nats first, in {seconds:.1f} seconds{against}"
 
 
 def _figure(rows: list[dict[str, Any]], names: list[str]) -> Figure:
@@ -222,8 +264,8 @@ def _figure(rows: list[dict[str, Any]], names: list[str]) -> Figure:
     first, later = INTERVALS[0], INTERVALS[-2]
     for place, target in enumerate(_TARGETS):
         own = [row for row in rows if row["target"] == target]
-        left = panel(figure, (2, 2, 2 * place + 1), title=f"{target}: what is learnt", x="interval", y="KL, nats")
-        title = f"{target}: on the way (dashed: interval {later})"
+        left = panel(figure, (2, 2, 2 * place + 1), title=f"{target}: final KL", x="interval", y="KL, nats")
+        title = f"{target}: during training (dashed: interval {later})"
         right = panel(figure, (2, 2, 2 * place + 2), title=title, x="seconds", y="KL, nats")
         for name, colour in zip(names, _COLOURS, strict=False):
             ended = [row for row in own if row["variant"] == name and row["kl"] is not None]

@@ -24,10 +24,10 @@ def mala_banana(
 ) -> tuple[Figure, dict[str, Any]]:
     """The slides' MALA run on a banana: 200 burn-in, 1e4 samples, against as many exact ones.
 
-    The first chain is the slides'; the others measure its errors. The banana is ``Banana(0.25, 2)``: on one twice as
-    bent MALA hangs in the steep ends, and 1e4 draws are worth a dozen. Numbers: means and variances per coordinate,
-    exactly and from one chain and all, with Monte Carlo standard errors; Kolmogorov-Smirnov distances of both
-    coordinates to their exact laws, beside those of the independent samples.
+    The first chain is that of the slides; the others measure its errors. The banana is ``Banana(0.25, 2)``: with twice
+    the curvature MALA gets stuck in the steep ends, and 1e4 draws have an effective size of a dozen. Numbers: means and
+    variances per coordinate, exact, from one chain and from all chains, with Monte Carlo standard errors;
+    Kolmogorov-Smirnov distances of both coordinates to their exact distributions, and those of independent samples.
 
     >>> figure, numbers = mala_banana(jax.random.key(0), chains=4, draws=500)
     >>> numbers["variance"][0]["exact"]
@@ -62,7 +62,7 @@ def _laws() -> tuple[Callable, Callable]:
     nodes = np.linspace(-8, 8, 401)
     weights = np.exp(-(nodes**2) / 2)
     ridge = _CURVATURE * _SCALE**2 * (nodes**2 - 1)
-    # the integrand is smooth and falls to nothing at both ends, where an even sum is as good as any rule
+    # the integrand is smooth and vanishes at both ends, so an equally spaced sum is as good as any rule
     mixture = mixture_cdf(weights / weights.sum(), ridge, np.ones(len(nodes)))
     values = np.linspace(-9.0, 70.0, 8001)
     table = mixture(values)

@@ -1,4 +1,4 @@
-"""Distances between samples and an exact law, and the rows in which experiments report means and their errors."""
+"""Distances between samples and an exact distribution, and rows of means with their errors."""
 
 import math
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from thalweg.samplers.diagnostics import Summary
 
 
 def ks_distance(x: Any, cdf: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Kolmogorov and Smirnov's ``sup |F_n(x) - F(x)|`` of numbers against a continuous distribution function.
+    """The Kolmogorov-Smirnov distance ``sup |F_n(x) - F(x)|`` of numbers to a continuous distribution function.
 
-    For n independent numbers it is about ``0.87/√n``; for a chain n is nearer its effective sample size.
+    For n independent numbers it is about ``0.87/√n``; for a chain, n is closer to its effective sample size.
 
     >>> ks_distance([0.5], lambda x: x)
     0.5
@@ -25,7 +25,7 @@ def ks_distance(x: Any, cdf: Callable[[np.ndarray], np.ndarray]) -> float:
 
 
 def histogram_distance(x: Any, edges: np.ndarray, cdf: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Total variation ``½ Σ |share - mass|`` between a histogram and the law, what lies outside the edges included.
+    """Total variation ``½ Σ |share - mass|`` between a histogram and the distribution, including the mass outside.
 
     >>> histogram_distance([0.1, 0.2, 0.3, 0.9], np.array([0.0, 0.5, 1.0]), lambda x: x)
     0.25
@@ -39,7 +39,7 @@ def histogram_distance(x: Any, edges: np.ndarray, cdf: Callable[[np.ndarray], np
 
 
 def mixture_cdf(weights: Any, means: Any, deviations: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The distribution function ``Σ_k w_k Φ((x - μ_k)/s_k)`` of a mixture on the line.
+    """The distribution function ``Σ_k w_k Φ((x - μ_k)/s_k)`` of a 1-D mixture.
 
     >>> float(mixture_cdf([1.0], [2.0], [3.0])(np.array(2.0)))
     0.5
@@ -61,16 +61,17 @@ def mean_and_error(values: Any) -> tuple[float, float]:
 
 
 def beside(exact: float, column: np.ndarray, error: float, independent: np.ndarray) -> dict[str, float]:
-    """A mean: exact, of one chain, of all, and of independent samples; ``error`` is that of all chains by their ESS.
+    """A row with a mean: exact, of one chain, of all chains, and of independent samples. ``error`` is the standard
+    error of all chains from their effective sample size.
 
-    Chains that seldom visit a far part of their target underestimate that error; the spread of their means does not, so
-    of eight chains or more the larger of the two is given.
+    Chains that rarely visit a distant part of their target underestimate this error; the spread of their means does
+    not, so with eight or more chains the larger of the two is reported.
 
     >>> beside(0.0, np.array([[1.0], [2.0]]), 0.5, np.array([1.0, 3.0]))["chains"]
     1.5
     """
     mean, own_error = mean_and_error(independent)
-    if len(column) >= 8:  # the spread of fewer means is no measure
+    if len(column) >= 8:  # the spread of fewer means is too noisy
         error = max(error, float(column.mean(axis=1).std(ddof=1)) / math.sqrt(len(column)))
     return {
         "exact": exact,
@@ -84,7 +85,7 @@ def beside(exact: float, column: np.ndarray, error: float, independent: np.ndarr
 
 
 def mixing(summary: Summary) -> dict[str, Any]:
-    """What a `Summary` says of how well chains mixed, in numbers that fit into a file."""
+    """The numbers of a `Summary` that describe mixing, for a JSON file."""
     return {
         "acceptance": summary.acceptance,
         "ess_bulk": float(summary.ess_bulk.min()),

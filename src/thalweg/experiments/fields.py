@@ -1,4 +1,4 @@
-"""What the score experiments share: training a small model, looking at fields over a square, drawing them."""
+"""Helpers of the score experiments: train a small model, evaluate fields on a square, draw them."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def learn(
     cool: bool = True,
     progress: bool = False,
 ) -> Run:
-    """``model`` trained by Adam, its weights averaged; with ``cool`` the rate falls to zero.
+    """Train ``model`` by Adam with averaged weights; with ``cool`` the learning rate falls to zero.
 
     >>> from thalweg.energies import ScoreMLP
     >>> from thalweg.objectives import DenoisingScoreMatching
@@ -50,7 +50,7 @@ def learn(
 
 
 def square(half: float, nodes: int) -> np.ndarray:
-    """The points of an even mesh over ``[-half, half]²``, ``(nodes, nodes, 2)``, x₁ along the columns.
+    """The points of a regular mesh over ``[-half, half]²``, ``(nodes, nodes, 2)``, x₁ along the columns.
 
     >>> square(1.0, 3)[0].tolist()
     [[-1.0, -1.0], [0.0, -1.0], [1.0, -1.0]]
@@ -61,12 +61,12 @@ def square(half: float, nodes: int) -> np.ndarray:
 
 def values(energy: Any, points: np.ndarray) -> np.ndarray:
     """The energy at points ``(…, d)``, ``(…)``."""
-    return np.asarray(_mapped(energy, _rows(points))).reshape(points.shape[:-1])
+    return np.asarray(_map_energy(energy, _rows(points))).reshape(points.shape[:-1])
 
 
 def scores(model: Any, points: np.ndarray) -> np.ndarray:
     """The score of an energy or a score network at points ``(…, d)``, of the same shape."""
-    return np.asarray(_scored(model, _rows(points))).reshape(points.shape)
+    return np.asarray(_map_scores(model, _rows(points))).reshape(points.shape)
 
 
 def _rows(points: np.ndarray) -> Array:
@@ -74,28 +74,28 @@ def _rows(points: np.ndarray) -> Array:
 
 
 @compiled
-def _mapped(energy: Any, rows: Array) -> Array:
+def _map_energy(energy: Any, rows: Array) -> Array:
     return jax.vmap(energy)(rows)
 
 
 @compiled
-def _scored(model: Any, rows: Array) -> Array:
+def _map_scores(model: Any, rows: Array) -> Array:
     return jax.vmap(lambda x: score(model, x))(rows)
 
 
-def relative_error(learnt: np.ndarray, exact: np.ndarray) -> float:
-    """``E‖s_θ - s‖²/E‖s‖²`` over the rows given: 0 is perfect, 1 is no better than a score of zero.
+def relative_error(learned: np.ndarray, exact: np.ndarray) -> float:
+    """``E‖s_θ - s‖²/E‖s‖²`` over the given rows: 0 is perfect, 1 is no better than a score of zero.
 
     >>> relative_error(np.zeros((4, 2)), np.ones((4, 2)))
     1.0
     """
-    return float(np.sum((learnt - exact) ** 2) / np.sum(exact**2))
+    return float(np.sum((learned - exact) ** 2) / np.sum(exact**2))
 
 
 def draw_field(axes: Axes, half: float, field: np.ndarray, density: np.ndarray) -> None:
     """Arrows of a field ``(n, n, 2)`` over a density ``(m, m)``, both on `square` meshes.
 
-    The length of an arrow goes as the square root of the score's: it ranges over decades.
+    The length of an arrow is proportional to the square root of the score's norm, which ranges over decades.
     """
     axes.imshow(density, extent=(-half, half, -half, half), origin="lower", cmap="Blues", interpolation="bilinear")
     mesh = square(half, len(field))

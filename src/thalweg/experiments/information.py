@@ -1,4 +1,4 @@
-"""Mutual information as a density ratio, where the two densities hardly overlap."""
+"""Mutual information as the ratio of two densities that hardly overlap."""
 
 import functools
 import math
@@ -30,13 +30,13 @@ _COLOURS = (LIGHT.data, LIGHT.samples, LIGHT.held_out, LIGHT.extra)
 def mutual_information(
     key: PRNGKeyArray, progress: bool = False, *, scale: str = "small", updates: int | None = None
 ) -> tuple[Figure, dict[str, Any]]:
-    """The information ``I = E_p log p(x, y)/(p(x)p(y))`` that two Gaussian vectors of d/2 coordinates have of each
-    other, d/4 nats, for d from 20 to 320: by one contrast with the independent pairs, and telescoped.
+    """The mutual information ``I = E_p log p(x, y)/(p(x)p(y))`` of two Gaussian vectors with d/2 coordinates each, d/4
+    nats, for d from 20 to 320: by one contrast with independent pairs, and by telescoping.
 
-    Plain NCE against the independent pairs fails, since no point is in doubt: a classifier that makes no mistake has
-    nothing to learn of how right it is. AdaNCE and AdaBregman begin at the independent density, contrast each model
-    with the one before, and sum the changes of log Z from freezing to freezing. References: Rhodes, Xu and Gutmann
-    (2020), NeurIPS, for the task and for the failure.
+    Plain NCE against independent pairs fails, since every point is easy to classify: a classifier without errors gets
+    no signal about the size of the ratio. AdaNCE and AdaBregman start at the independent density, contrast each model
+    with the one frozen before, and sum the changes of log Z from freezing to freezing. Reference: Rhodes, Xu and
+    Gutmann (2020), NeurIPS, for the task and the failure of NCE.
 
     >>> figure, numbers = mutual_information(jax.random.key(0), scale="smoke")  # doctest: +SKIP
     """
@@ -45,7 +45,7 @@ def mutual_information(
     dimensions, usual = _SIZES[scale]
     steps = usual if updates is None else updates
     rows = [
-        _measured(jax.random.fold_in(key, d), name, d, steps, progress) for name in _methods(20) for d in dimensions
+        _estimate(jax.random.fold_in(key, d), name, d, steps, progress) for name in _methods(20) for d in dimensions
     ]
     columns = ["method", "d", "true I", "estimate", "with the exact log Z", "seconds"]
     table = [
@@ -80,7 +80,7 @@ def _methods(d: int) -> dict[str, Objective]:
 
 
 def pairs(key: PRNGKeyArray, rows: int, d: int) -> Array:
-    """Rows of d/2 pairs with correlation ``√(1 - 1/e)`` each, the first halves first.
+    """Rows of d/2 pairs with correlation ``√(1 - 1/e)``; the first halves of all pairs come first.
 
     >>> x = pairs(jax.random.key(0), 1000, 4)
     >>> bool(abs(jnp.mean(x[:, 0] * x[:, 2]) - 0.795) < 0.1)
@@ -92,25 +92,25 @@ def pairs(key: PRNGKeyArray, rows: int, d: int) -> Array:
 
 @functools.cache
 def _optimizer(steps: int, d: int) -> optax.GradientTransformation:
-    # Adam moves each of the d²/2 numbers by about its rate: at a rate as 1/d a model is as near the one frozen before
-    # it in any dimension, which the telescope needs
+    # Adam moves each of the d²/2 parameters by about its learning rate: with a rate proportional to 1/d, consecutive
+    # models are equally close in any dimension, as telescoping needs
     return optax.adam(optax.cosine_decay_schedule(0.4 / d, steps))
 
 
-def _measured(key: PRNGKeyArray, name: str, d: int, steps: int, progress: bool) -> dict[str, Any]:
+def _estimate(key: PRNGKeyArray, name: str, d: int, steps: int, progress: bool) -> dict[str, Any]:
     key_data, key_test, key_fit = jax.random.split(key, 3)
     objective = _methods(d)[name]
     start = Gaussian(jnp.zeros(d), jnp.eye(d))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     options = {"optimizer": _optimizer(steps, d), "steps": steps, "batch_size": _BATCH, "key": key_fit}
     row: dict[str, Any] = {"method": name, "dimension": d, "true": d / 4}
     try:
         run = fit(start, pairs(key_data, _ROWS, d), objective, progress=progress, **options)
     except DivergedError:  # some ψ overflow when the ratios are large, which belongs in the table
-        return row | {"estimate": None, "with_exact_log_z": None, "seconds": time.perf_counter() - begun}
-    seconds = time.perf_counter() - begun
+        return row | {"estimate": None, "with_exact_log_z": None, "seconds": time.perf_counter() - started}
+    seconds = time.perf_counter() - started
     x = pairs(key_test, _TEST, d)
-    # without log Z: the mean over pairs of log p̃ less the density of independent ones
+    # without log Z: the mean over pairs of log p̃ minus the log density of independent ones
     unnormalised = float(jnp.mean(jax.vmap(start)(x) - jax.vmap(run.energy)(x)) + start.log_z)
     return row | {
         "estimate": unnormalised - _log_z(run, start),
@@ -120,7 +120,7 @@ def _measured(key: PRNGKeyArray, name: str, d: int, steps: int, progress: bool) 
 
 
 def _log_z(run: Run, start: Gaussian) -> float:
-    """What was learnt of it: a parameter, or the sum of its changes."""
+    """The learned log Z: a parameter, or the sum of its changes."""
     if "log_z_change" in run.history:
         return float(start.log_z + np.sum(run.history["log_z_change"]))
     return float(run.params.log_z)

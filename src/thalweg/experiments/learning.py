@@ -1,4 +1,4 @@
-"""Every objective on targets of known density: how near it comes, how long it takes, how much memory it needs."""
+"""Every objective on targets of known density: its KL divergence, time and memory."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from thalweg import exact
 from thalweg.core import Energy, HasSampler, Objective, given
-from thalweg.data.toys import eight_gaussians_density
+from thalweg.data.toys import eight_gaussians_energy
 from thalweg.energies import MLP, Banana, GaussianMixture, NoiseConditionalMLP, Ring
 from thalweg.experiments.fields import learn
 from thalweg.noise import geometric_ladder
@@ -59,9 +59,9 @@ _WEIGHTS = (0.3, 0.05, 0.2, 0.05, 0.1, 0.15, 0.05, 0.1)
 
 
 class Confined(Energy):
-    """A network on a wide Gaussian, ``E(x) = f(z) + ⅛‖z‖²`` with ``z = (x - m)/s``: normalisable whatever f learns.
+    """A network plus a wide Gaussian, ``E(x) = f(z) + ⅛‖z‖²`` with ``z = (x - m)/s``: normalisable for any f learned.
 
-    ``m`` and ``s`` are the data's mean and deviation; they are not trained.
+    ``m`` and ``s`` are the mean and standard deviation of the data; they are not trained.
     """
 
     network: MLP
@@ -80,7 +80,7 @@ class Confined(Energy):
 
 
 class Method(NamedTuple):
-    """A row of the table: the objective for a target, and whether its model takes the noise level too."""
+    """A row of the table: the objective for a target, and whether its model is noise-conditional."""
 
     objective: Callable[[Any], Objective]
     conditional: bool = False
@@ -143,8 +143,9 @@ def objective_table(
 ) -> tuple[Figure, dict[str, Any]]:
     """Every objective on three targets: ``KL(p‖p_θ)`` by quadrature, seconds of training, memory of one update.
 
-    The model is a dense network on a wide Gaussian, Adam with a rate that falls to zero, batches of 500 from 20 000
-    samples. Times hold for the machine they are taken on, memory is what the compiler plans beside the inputs.
+    The model is a dense network plus a wide Gaussian, trained by Adam with a learning rate that falls to zero, on
+    batches of 500 from 20 000 samples. Times depend on the machine; memory is what the compiler plans in addition to
+    the inputs.
 
     >>> figure, numbers = objective_table(jax.random.key(0), updates=2, methods={"denoising": METHODS["denoising"]})
     >>> [row["target"] for row in numbers["rows"]]
@@ -156,7 +157,7 @@ def objective_table(
         data = density.sample(jax.random.fold_in(key_data, place), (_ROWS,))
         for name, method in (METHODS if methods is None else methods).items():
             # the same for all, so that what differs is the objective
-            row, _ = _learnt(jax.random.clone(key_fit), method, density, data, updates, 64, progress)
+            row, _ = _train(jax.random.clone(key_fit), method, density, data, updates, 64, progress)
             rows.append({"target": target, "objective": name, **row})
     numbers = {"updates": updates, "batch_size": _BATCH, "rows": rows, "table": _table(rows)}
     return _figure(rows), numbers
@@ -165,34 +166,34 @@ def objective_table(
 def separated_modes(
     key: PRNGKeyArray, progress: bool = False, *, updates: int = 2000, methods: dict[str, Method] | None = None
 ) -> tuple[Figure, dict[str, Any]]:
-    """Eight Gaussians of unequal weights with nothing between them: who sees the weights?
+    """Eight separated Gaussians of unequal weights: which objectives learn the weights.
 
-    The score near a mode does not depend on the mode's weight, and a chain that starts at a data point stays in its
-    mode: single-scale score matching and contrastive divergence from data get every mode's shape and no weight.
-    Likelihood with exact log Z or tempered chains, and a ladder of noise, do. Weights are the model's mass nearest to
-    each mode by quadrature; of the noise-conditional model they are those of annealed Langevin samples (its KL is that
-    of the lowest level alone, which is as blind as any single level).
+    The score near a mode does not depend on the weight of the mode, and a chain that starts at a data point stays in
+    its mode: score matching at one noise level and contrastive divergence from data learn the shape of every mode but
+    not the weights. Likelihood with exact log Z or tempered chains, and a ladder of noise levels, learn both. The
+    weight of a mode is the model's mass nearest to it, by quadrature; for the noise-conditional model it is the share
+    of annealed Langevin samples (its KL is that of the lowest level, which does not know the weights either).
 
     >>> figure, numbers = separated_modes(jax.random.key(0), updates=2, methods={"implicit": SEPARATED["implicit"]})
     >>> len(numbers["rows"][0]["weights"])
     8
     """
-    density = eight_gaussians_density(_WEIGHTS, sigma=0.3)
+    density = eight_gaussians_energy(_WEIGHTS, sigma=0.3)
     key_data, key_fit, key_annealed = jax.random.split(key, 3)
     data = density.sample(key_data, (_ROWS,))
     rows = []
     for name, method in (SEPARATED if methods is None else methods).items():
-        row, model = _learnt(jax.random.clone(key_fit), method, density, data, updates, 64, progress)
+        row, model = _train(jax.random.clone(key_fit), method, density, data, updates, 64, progress)
         key_row = jax.random.clone(key_annealed)
-        weights = _annealed(key_row, model, density, progress) if method.conditional else _masses(model, density)
+        weights = _annealed_shares(key_row, model, density, progress) if method.conditional else _masses(model, density)
         error = float(np.abs(weights - np.asarray(_WEIGHTS)).max())
         rows.append({"target": "eight modes", "objective": name, **row, "weights": weights.tolist(), "error": error})
     numbers = {"updates": updates, "true_weights": list(_WEIGHTS), "rows": rows, "table": _table(rows)}
     return _modes_figure(rows), numbers
 
 
-def _learnt(key, method, density, data, updates, width, progress) -> tuple[dict[str, float], Any]:
-    """A model trained by one method: its KL, time and memory, and itself (with σ still open where it has one)."""
+def _train(key, method, density, data, updates, width, progress) -> tuple[dict[str, float], Any]:
+    """Train a model by one method: its KL, time and memory, and the model itself (noise-conditional if it is so)."""
     key_model, key_memory, key_fit = jax.random.split(key, 3)
     objective = method.objective(density)
     if method.conditional:
@@ -205,21 +206,21 @@ def _learnt(key, method, density, data, updates, width, progress) -> tuple[dict[
     began = time.perf_counter()
     run = learn(key_fit, model, data, objective, updates=updates, batch_size=_BATCH, rate=_RATE, progress=progress)
     seconds = time.perf_counter() - began
-    learnt = given(run.energy, run.state[-1]) if method.conditional else run.energy
-    kl = float(exact.kl(density, learnt, bounds=_BOX, tolerance=1e-3))
+    learned = given(run.energy, run.state[-1]) if method.conditional else run.energy
+    kl = float(exact.kl(density, learned, bounds=_BOX, tolerance=1e-3))
     return {"kl": kl, "seconds": seconds, "megabytes": memory / 1e6}, run.energy
 
 
 def _masses(model: Any, density: GaussianMixture) -> np.ndarray:
-    """The model's mass nearest to each mode, ``(modes,)``."""
+    """The model's mass that is nearest to each mode, ``(modes,)``."""
     line = np.linspace(-8, 8, 641)
     points = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2), float)
     share = np.asarray(jax.nn.softmax(-jax.lax.map(model, points, batch_size=4096)), np.float64)
     return np.bincount(_nearest(points, density), share, len(density.means))
 
 
-def _annealed(key, model, density, progress) -> np.ndarray:
-    """Shares of annealed Langevin samples nearest to each mode."""
+def _annealed_shares(key, model, density, progress) -> np.ndarray:
+    """The share of annealed Langevin samples nearest to each mode."""
     kernel = AnnealedLangevin(geometric_ladder(10.0, 0.1, 12), steps=100, denoise=True)
     key_start, key_chains = jax.random.split(key)
     start = 10 * jax.random.normal(key_start, (8000, 2))
@@ -282,7 +283,7 @@ def _modes_figure(rows: list[dict[str, Any]]) -> Figure:
         )
         axes.bar(np.arange(8) - 0.2, _WEIGHTS, 0.4, color=LIGHT.data, label="true")
         axes.bar(
-            np.arange(8) + 0.2, row["weights"], 0.4, color=LIGHT.samples, label=f"learnt, off by {row['error']:.3f}"
+            np.arange(8) + 0.2, row["weights"], 0.4, color=LIGHT.samples, label=f"learned, off by {row['error']:.3f}"
         )
         axes.set_xticks(np.arange(8))
         axes.set_ylim(0, max(0.45, 1.35 * max(row["weights"])))

@@ -1,4 +1,4 @@
-"""How fast chains mix: the width of a random walk's proposal, and modes that Langevin dynamics cannot weigh."""
+"""How fast chains mix: the proposal width of a random walk, and mode weights that Langevin dynamics gets wrong."""
 
 import math
 from typing import Any
@@ -30,8 +30,8 @@ def mh_proposal_width(
 ) -> tuple[Figure, dict[str, Any]]:
     """Acceptance and effective draws per draw of the random walk ``N(x, w²)`` on the slides' 1-D density, over w.
 
-    Chains start in exact samples, so what is measured is mixing alone. Beside them stand the exact values for the mean
-    of x: on a fine mesh the kernel is a matrix P, and the integrated autocorrelation time is
+    Chains start at exact samples, so that only mixing is measured. They are compared with exact values for the mean of
+    x: on a fine mesh the kernel is a matrix P, and the integrated autocorrelation time is
     ``τ = (2⟨f, (I - P + 1πᵀ)⁻¹f⟩ - ⟨f, f⟩)/⟨f, f⟩`` with ``f = x - E[x]``; the effective size per draw is ``1/τ``.
     Numbers: for every width the acceptance, the effective size per draw and R-hat of the chains and the exact values;
     the best width among them, and that of the exact curve.
@@ -113,7 +113,7 @@ def _width_figure(numbers: dict[str, Any], curve: np.ndarray) -> Figure:
 
 
 class _Noisy(eqx.Module):
-    """The energy of a mixture with noise of deviation σ on its points: ``Σ_k w_k N(μ_k, (1 + σ²)I)``."""
+    """The energy of a mixture with added noise of standard deviation σ: ``Σ_k w_k N(μ_k, (1 + σ²)I)``."""
 
     def __call__(self, x: Array, sigma: Array) -> Array:
         return GaussianMixture(jnp.array(_WEIGHTS), jnp.array(_CENTRES), 1 + sigma**2)(x)
@@ -123,8 +123,8 @@ def slow_mixing(key: PRNGKeyArray, progress: bool = False, *, chains: int = 1000
     """``0.8 N((5,5), I) + 0.2 N((-5,-5), I)`` by Langevin, annealed Langevin and tempering, 2000 steps each.
 
     Chains start uniformly in a square. Langevin chains stay in the mode whose basin they start in, so their shares are
-    those of the basins; annealed Langevin on the score of the mixture with noise, from σ = 10 down to 0.3, and
-    tempering up to T = 30 have the weights right. Reference: Song and Ermon (2019), NeurIPS, §3.2.2 and figure 3.
+    those of the basins; annealed Langevin on the score of the noisy mixture, from σ = 10 down to 0.3, and tempering up
+    to T = 30 get the weights right. Reference: Song and Ermon (2019), NeurIPS, §3.2.2 and figure 3.
 
     Numbers, per method: ``weights`` of the modes among the last draws with ``weights_error`` (chains are independent),
     ``mean`` with ``mean_error``, ``ks`` along the line through the modes against the exact law, ``shares`` of the first
@@ -149,13 +149,13 @@ def slow_mixing(key: PRNGKeyArray, progress: bool = False, *, chains: int = 1000
         "steps": _STEPS,
         "weights": list(_WEIGHTS),
         "mean": [3.0, 3.0],
-        "exact_samples": _compared(drawn["exact_samples"], 0.0),
+        "exact_samples": _compare(drawn["exact_samples"], 0.0),
     }
     for (name, (model, kernel)), key_run in zip(runs.items(), keys, strict=True):
         ran = sample(model, kernel, start, key=key_run, draws=_STEPS // _EVERY, thin=_EVERY, progress=progress)
         path = np.asarray(ran.draws)
         drawn[name] = path[:, -1]
-        numbers[name] = _compared(path[:, -1], _SIGMAS[-1] if name == "annealed" else 0.0)
+        numbers[name] = _compare(path[:, -1], _SIGMAS[-1] if name == "annealed" else 0.0)
         numbers[name]["shares"] = (path.sum(axis=2) > 0).mean(axis=0).tolist()
         if name != "annealed":  # whose draws are each of another law
             late = ran.draws[:, path.shape[1] // 2 :]
@@ -166,8 +166,9 @@ def slow_mixing(key: PRNGKeyArray, progress: bool = False, *, chains: int = 1000
     return _slow_figure(drawn, np.asarray(start), numbers), numbers
 
 
-def _compared(x: np.ndarray, sigma: float) -> dict[str, Any]:
-    """The weights, the mean and the law along (1,1)/√2 of points ``(n, 2)``, against the mixture with noise σ."""
+def _compare(x: np.ndarray, sigma: float) -> dict[str, Any]:
+    """The weights, the mean and the distribution along (1,1)/√2 of points ``(n, 2)``, compared with the noisy
+    mixture."""
     # the modes are 14 deviations apart, so the line between them cuts off nothing
     weight, error = mean_and_error(x.sum(axis=1) > 0)
     means, errors = zip(*(mean_and_error(x[:, i]) for i in range(2)), strict=True)

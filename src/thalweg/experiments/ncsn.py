@@ -1,4 +1,4 @@
-"""Noise-conditional score networks of handwritten digits: annealed Langevin samples beside the real ones."""
+"""Noise-conditional score networks of handwritten digits: annealed Langevin samples next to real images."""
 
 import time
 from typing import Any
@@ -38,8 +38,8 @@ def ncsn_digits(
     """A noise-conditional U-Net on the embedded 8×8 digits: denoising score matching over a ladder from the data,
     averaged weights, annealed Langevin with a last denoising step.
 
-    Numbers: the ladder and the step size, the loss, seconds of training and sampling, and what a classifier of real
-    digits says of the samples: its mean top probability, the share of every class, how many classes are covered.
+    Numbers: the ladder and the step size, the loss, seconds of training and sampling, and the scores of the samples by
+    a classifier of real digits: its mean top probability, the share of every class, how many classes are covered.
     Reference: Song and Ermon (2019, 2020), NeurIPS.
 
     >>> figure, numbers = ncsn_digits(jax.random.key(0), updates=2, chains=64, channels=(4, 8), steps=1)
@@ -116,7 +116,7 @@ def _reproduce(
     sampled = time.perf_counter()
     loss = run.history["loss"]
     count = kernel.length - thin * np.arange(_FRAMES)[::-1]
-    # after so many steps the chain stands at the level it took the last of them at
+    # the level of the last of these steps
     levels = np.asarray(sigmas)[np.minimum((count - 1) // steps, len(sigmas) - 1)]
     numbers = {
         "updates": updates,
@@ -137,9 +137,9 @@ def _reproduce(
 
 
 def _shares(sigmas: Array, scale: float) -> Array:
-    """Most draws about the deviation of the data, where a noisy image becomes this digit and no other; some anywhere.
+    """How often each level is drawn: mostly near the standard deviation of the data, where the digit is decided.
 
-    Reference: Karras et al. (2022), NeurIPS, for levels from a normal law of their logarithm.
+    Reference: Karras et al. (2022), NeurIPS, for log-normal noise levels.
     """
     return 0.1 + jnp.exp(-0.5 * (jnp.log(sigmas / scale) / 1.2) ** 2)
 
@@ -165,7 +165,7 @@ def _figure(path: np.ndarray, levels: np.ndarray, x: np.ndarray, loss: np.ndarra
 
 
 def _filmstrip(figure: Figure, place: Any, path: np.ndarray, levels: np.ndarray) -> None:
-    """Some chains at some levels, each level's values at the contrast of its own noise."""
+    """Some chains at some levels; each level is shown with a contrast that suits its noise."""
     shown = path[:_FOLLOWED] / (1 + 2 * (levels - levels[-1]))[:, None, None, None]
     rows, columns, height, width = shown.shape[:4]
     axes = panel(figure, place, title="Chains on their way down the noise levels", x="noise level σ", y="chain")

@@ -1,4 +1,4 @@
-"""Scores of mixtures, exact and learnt, and what noise does to a density."""
+"""Scores of mixtures, exact and learned, and densities with added noise."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
-from thalweg.data import skewed_mixture
+from thalweg.data import skewed_mixture_energy
 from thalweg.energies import GaussianMixture, ScoreMLP
 from thalweg.experiments.compare import ks_distance, mixture_cdf
 from thalweg.experiments.fields import draw_field, learn, relative_error, scores, square, values
@@ -30,8 +30,8 @@ def _on_the_line() -> GaussianMixture:
 def score_field(
     key: PRNGKeyArray, progress: bool = False, *, rows: int = 20_000, updates: int = 3000, width: int = 64
 ) -> tuple[Figure, dict[str, Any]]:
-    """The score of a mixture on the line and of one in the plane, beside the scores that dense networks learn from
-    samples by denoising and by sliced score matching.
+    """The scores of a 1-D and a 2-D mixture, compared with those that dense networks learn from samples by denoising
+    and by sliced score matching.
 
     Numbers, for the line and the plane and both objectives: ``fisher``, the Fisher divergence ``½E‖s_θ - s‖²`` under
     the exact density, from fresh samples, and ``relative_error``, the same over ``½E‖s‖²``.
@@ -41,15 +41,15 @@ def score_field(
     ['denoising', 'fisher_information', 'sliced']
     """
     numbers: dict[str, Any] = {"rows": rows, "updates": updates, "sigma": _SIGMA}
-    learnt: dict[str, dict[str, Any]] = {}
-    for place, (name, energy) in enumerate({"line": _on_the_line(), "plane": skewed_mixture()}.items()):
+    learned: dict[str, dict[str, Any]] = {}
+    for place, (name, energy) in enumerate({"line": _on_the_line(), "plane": skewed_mixture_energy()}.items()):
         key_data, key_fresh, key_model, *keys = jax.random.split(jax.random.fold_in(key, place), 5)
         data = np.asarray(energy.sample(key_data, (rows,)))
         fresh = np.asarray(energy.sample(key_fresh, (rows,)))
         exact = scores(energy, fresh)
         information = float(np.mean(np.sum(exact**2, axis=-1)))
         numbers[name] = {"fisher_information": information}
-        learnt[name] = {}
+        learned[name] = {}
         objectives = {"denoising": DenoisingScoreMatching(_SIGMA), "sliced": SlicedScoreMatching(1, "rademacher")}
         for (which, objective), key_fit in zip(objectives.items(), keys, strict=True):
             network = ScoreMLP(data.shape[1], width, key=jax.random.clone(key_model))  # both begin alike
@@ -57,11 +57,11 @@ def score_field(
             run = learn(key_fit, network, data, objective, updates=updates, batch_size=batch, progress=progress)
             error = relative_error(scores(run.energy, fresh), exact)
             numbers[name][which] = {"fisher": 0.5 * error * information, "relative_error": error}
-            learnt[name][which] = run.energy
-    return _field_figure(learnt, numbers), numbers
+            learned[name][which] = run.energy
+    return _field_figure(learned, numbers), numbers
 
 
-def _field_figure(learnt: dict[str, dict[str, Any]], numbers: dict[str, Any]) -> Figure:
+def _field_figure(learned: dict[str, dict[str, Any]], numbers: dict[str, Any]) -> Figure:
     figure = canvas(11, 7.4)
     grid = figure.add_gridspec(2, 1, height_ratios=[2.4, 3.4])
     line, x = _on_the_line(), np.linspace(-6.5, 8.5, 600)
@@ -71,14 +71,14 @@ def _field_figure(learnt: dict[str, dict[str, Any]], numbers: dict[str, Any]) ->
     axes.set_ylim(0)
     axes = panel(figure, top[1], title="Its score", x="x", y="∇ log p(x)")
     axes.plot(x, scores(line, x[:, None])[:, 0], color=LIGHT.ink, linewidth=2.2, label="exact")
-    for (name, model), colour in zip(learnt["line"].items(), (LIGHT.samples, LIGHT.held_out), strict=True):
+    for (name, model), colour in zip(learned["line"].items(), (LIGHT.samples, LIGHT.held_out), strict=True):
         label = f"{name}, error {numbers['line'][name]['relative_error']:.3f}"
         axes.plot(x, scores(model, x[:, None])[:, 0], color=colour, linewidth=1.4, label=label)
     axes.axhline(0, color=LIGHT.muted, linewidth=0.8)
     legend(axes)
-    plane, bottom = skewed_mixture(), grid[1].subgridspec(1, 3)
+    plane, bottom = skewed_mixture_energy(), grid[1].subgridspec(1, 3)
     density = np.exp(-values(plane, square(_HALF, 200)))
-    fields = {"exact": plane, **learnt["plane"]}
+    fields = {"exact": plane, **learned["plane"]}
     for place, (name, model) in enumerate(fields.items()):
         title = "Exact score in the plane"
         if name in _LEARNT:
@@ -93,15 +93,15 @@ def noisy_marginals(
 ) -> tuple[Figure, dict[str, Any]]:
     """The densities of mixtures with noise ``N(0, σ²I)`` added, over a geometric ladder of σ from 0.1 to 4.
 
-    The more noise, the fewer modes, until one Gaussian is left: what annealed Langevin comes down from. Numbers, for
-    every σ: on the line the number of ``modes``, the exact variance beside that of noisy samples, their
-    Kolmogorov-Smirnov distance to the exact noisy law (for n samples about ``0.87/√n``); in the plane the modes too.
+    More noise leaves fewer modes, until a single one remains, where annealed Langevin starts. Numbers, for every σ: in
+    1-D the number of ``modes``, the exact variance and that of noisy samples, and their Kolmogorov-Smirnov distance to
+    the exact noisy distribution (for n samples about ``0.87/√n``); in 2-D the number of modes.
 
     >>> figure, numbers = noisy_marginals(jax.random.key(0), rows=1000, levels=3)
     >>> [row["modes"] for row in numbers["levels"]]
     [3, 3, 1]
     """
-    line, plane = _on_the_line(), skewed_mixture()
+    line, plane = _on_the_line(), skewed_mixture_energy()
     key_data, key_noise = jax.random.split(key)
     data = np.asarray(line.sample(key_data, (rows,)), float)[:, 0]
     noise = np.asarray(jax.random.normal(key_noise, (rows,)), float)
@@ -135,7 +135,7 @@ def _peaks_line(curve: np.ndarray) -> int:
 
 
 def _peaks_plane(density: np.ndarray) -> int:
-    """The nodes of a mesh that stand above their eight neighbours."""
+    """The nodes of a mesh whose values exceed those of their eight neighbours."""
     inner, (rows, columns) = density[1:-1, 1:-1], density.shape
     around = [density[1 + i : rows - 1 + i, 1 + j : columns - 1 + j] for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
     return int(np.sum(np.all(inner > np.stack(around), axis=0)))

@@ -1,4 +1,4 @@
-"""Where score matching fails: data on a curve, and places without data."""
+"""Where score matching fails: data on a curve, and regions without data."""
 
 from typing import Any
 
@@ -24,13 +24,14 @@ def manifold_hypothesis(
 ) -> tuple[Figure, dict[str, Any]]:
     r"""Sliced score matching on points of the unit circle in the plane, as they are and with noise ``N(0, 1e-4·I)``.
 
-    A density on a curve has no score across the curve: the loss has no minimum, and a network follows it down for as
-    long as it is trained. With the noise there is a density; its loss cannot fall below ``-½E‖∇log p‖²``, about
-    ``-1/(2·1e-4) = -5000``, since one direction of two is across. Reference: Song and Ermon (2019), NeurIPS, §3.2.1.
+    A density on a curve has no score across the curve: the loss is unbounded below, and it keeps falling for as long as
+    a network is trained. With noise there is a density, and the loss cannot fall below ``-½E‖∇log p‖²``, about
+    ``-1/(2·1e-4) = -5000``, since one of two directions is across the curve. Reference: Song and Ermon (2019), NeurIPS,
+    §3.2.1.
 
     Numbers, with and without noise: ``loss_end``, the mean loss of the last tenth; ``fall``, how much lower that is
     than the tenth in the middle of training; ``fluctuation``, the interquartile range of the loss over the last tenth;
-    ``floor``, the lowest loss there can be with noise.
+    ``floor``, the lowest possible loss with noise.
 
     >>> figure, numbers = manifold_hypothesis(jax.random.key(0), rows=500, updates=20, width=8)
     >>> round(numbers["floor"])
@@ -47,7 +48,7 @@ def manifold_hypothesis(
         key_run = jax.random.clone(key_fit)
         objective = SlicedScoreMatching(1, "sphere")
         batch = min(512, rows)
-        # the rate stays: a loss that falls for ever shows only where the network may go on moving
+        # a constant rate: a loss without a minimum shows only if the network can keep moving
         run = learn(key_run, network, data, objective, updates=updates, batch_size=batch, cool=False, progress=progress)
         losses[name] = run.history["loss"]
     tenth = max(1, updates // 10)
@@ -89,8 +90,8 @@ def _manifold_figure(
 def low_density_score(
     key: PRNGKeyArray, progress: bool = False, *, rows: int = 20_000, updates: int = 3000, width: int = 64
 ) -> tuple[Figure, dict[str, Any]]:
-    """The score of ``0.8 N((5,5), I) + 0.2 N((-5,-5), I)`` learnt by sliced score matching, and its error over the
-    density: right where the data are, wrong where there are none.
+    """The score of ``0.8 N((5,5), I) + 0.2 N((-5,-5), I)`` learned by sliced score matching, and its error against the
+    density: small where there are data, large where there are none.
 
     Numbers: the ``relative_error`` ``E‖s_θ - s‖²/E‖s‖²`` under the data, and over an even mesh of ``[-8, 8]²``; the
     same for every tenth of the mesh by density, from the least dense to the densest, with the densities that bound it
@@ -107,7 +108,7 @@ def low_density_score(
     objective = SlicedScoreMatching(1, "rademacher")
     run = learn(key_fit, network, data, objective, updates=updates, batch_size=min(512, rows), progress=progress)
     mesh = square(_HALF, 161)
-    exact, learnt = scores(energy, mesh), scores(run.energy, mesh)
+    exact, learned = scores(energy, mesh), scores(run.energy, mesh)
     log_p = -values(energy, mesh)
     edges = np.quantile(log_p, np.linspace(0, 1, 11))
     which = np.clip(np.searchsorted(edges, log_p, side="right") - 1, 0, 9)
@@ -115,8 +116,8 @@ def low_density_score(
     deciles = [
         {
             "log_density": [float(edges[i]), float(edges[i + 1])],
-            "relative_error": relative_error(learnt[which == i], exact[which == i]),
-            "error": float(np.sqrt(np.mean(np.sum((learnt - exact)[which == i] ** 2, axis=-1)))),
+            "relative_error": relative_error(learned[which == i], exact[which == i]),
+            "error": float(np.sqrt(np.mean(np.sum((learned - exact)[which == i] ** 2, axis=-1)))),
             "data_share": float(np.mean(of_data == i)),
         }
         for i in range(10)
@@ -125,14 +126,14 @@ def low_density_score(
         "rows": rows,
         "updates": updates,
         "relative_error_data": relative_error(scores(run.energy, fresh), scores(energy, fresh)),
-        "relative_error_mesh": relative_error(learnt, exact),
+        "relative_error_mesh": relative_error(learned, exact),
         "deciles": deciles,
     }
-    return _density_figure(energy, run.energy, mesh, exact, learnt, numbers), numbers
+    return _density_figure(energy, run.energy, mesh, exact, learned, numbers), numbers
 
 
 def _density_figure(
-    energy: Any, network: Any, mesh: np.ndarray, exact: np.ndarray, learnt: np.ndarray, numbers: dict[str, Any]
+    energy: Any, network: Any, mesh: np.ndarray, exact: np.ndarray, learned: np.ndarray, numbers: dict[str, Any]
 ) -> Figure:
     figure = canvas(11, 6.9)
     grid = figure.add_gridspec(2, 2, height_ratios=[1.45, 1.0])
@@ -141,8 +142,8 @@ def _density_figure(
     for place, (title, model) in enumerate({"Exact score": energy, "Learnt score": network}.items()):
         axes = panel(figure, top[place], title=title, x="x₁", y="x₂")
         draw_field(axes, _HALF, scores(model, coarse), density)
-    axes = panel(figure, top[2], title="Error ‖s_θ - s‖ of the learnt one", x="x₁", y="x₂")
-    error = np.linalg.norm(learnt - exact, axis=-1)
+    axes = panel(figure, top[2], title="Error ‖s_θ - s‖ of the learned score", x="x₁", y="x₂")
+    error = np.linalg.norm(learned - exact, axis=-1)
     shown = axes.imshow(
         np.log10(np.maximum(error, 1e-2)), extent=(-_HALF, _HALF, -_HALF, _HALF), origin="lower", cmap="YlOrBr"
     )

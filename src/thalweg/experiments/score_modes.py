@@ -1,4 +1,4 @@
-"""The weights of modes far apart: lost by Langevin dynamics, kept by a noise-conditional score and annealing."""
+"""The weights of separated modes: wrong with Langevin dynamics, right with a noise-conditional score and annealing."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
 from thalweg.core import given
-from thalweg.data import eight_gaussians_density
+from thalweg.data import eight_gaussians_energy
 from thalweg.energies import GaussianMixture, NoiseConditionalScoreMLP
 from thalweg.experiments.fields import learn
 from thalweg.noise import ladder_from_data
@@ -20,13 +20,13 @@ from thalweg.samplers import AnnealedLangevin, Langevin, sample
 _EIGHT = (0.28, 0.06, 0.18, 0.04, 0.16, 0.08, 0.14, 0.06)
 _TARGETS = {
     "two": (lambda: GaussianMixture(jnp.array([0.8, 0.2]), jnp.array([[5.0, 5.0], [-5.0, -5.0]]), 1.0), 8.0),
-    "eight": (lambda: eight_gaussians_density(_EIGHT, radius=4.0, sigma=0.3), 6.0),
+    "eight": (lambda: eight_gaussians_energy(_EIGHT, radius=4.0, sigma=0.3), 6.0),
 }
 _STEP_SIZE = {"two": 0.1, "eight": 0.01}  # a tenth of the modes' variance
 _METHODS = {
     "langevin_exact": ("Langevin, exact score", LIGHT.extra),
-    "langevin_learnt": ("Langevin, learnt score", LIGHT.samples),
-    "annealed": ("Annealed, learnt score", LIGHT.data),
+    "langevin_learnt": ("Langevin, learned score", LIGHT.samples),
+    "annealed": ("Annealed, learned score", LIGHT.data),
 }
 
 
@@ -43,9 +43,10 @@ def ncsn_modes(
     """Mode weights of ``0.8 N((5,5), I) + 0.2 N((-5,-5), I)`` and of eight Gaussians with unequal weights.
 
     One noise-conditional score network is trained on each. Chains of plain Langevin, with the exact score or with the
-    learnt one at the smallest noise, stay in the mode whose basin they start in; annealed Langevin down the ladder has
-    the weights right, from the same network and with the same number of steps. All chains start far from knowing:
-    uniformly in a square, or at the noise of the first level. Reference: Song and Ermon (2019), NeurIPS, figure 3.
+    learned one at the smallest noise, stay in the mode whose basin they start in; annealed Langevin over the ladder
+    gets the weights right, with the same network and the same number of steps. All chains start without information
+    about the weights: uniformly in a square, or at the noise of the first level. Reference: Song and Ermon (2019),
+    NeurIPS, figure 3.
 
     Numbers, per target: the exact ``weights``; per method ``weights``, their largest standard error and
     ``largest_error`` against the exact ones; the ladder.
@@ -86,7 +87,7 @@ def ncsn_modes(
 
 
 def _weights(target: GaussianMixture, x: np.ndarray) -> dict[str, Any]:
-    """The share of points nearest to each mode; modes are equally wide, so these are the modes' own points."""
+    """The share of points nearest to each mode; all modes have the same width, so these are the points of the mode."""
     means, exact = np.asarray(target.means), np.asarray(target.weights)
     nearest = np.argmin(np.sum((x[:, None] - means) ** 2, axis=-1), axis=1)
     shares = np.bincount(nearest, minlength=len(means)) / len(x)

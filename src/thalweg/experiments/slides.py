@@ -28,12 +28,12 @@ _EXACT = {"mean": 0.4, "variance": 10.84, "first_mass": 0.6}
 
 
 def two_bumps(key: PRNGKeyArray, progress: bool = False) -> tuple[Figure, dict[str, Any]]:
-    """The slides' density ``p̃(x) = 3exp(-(x+2)²/2) + exp(-(x-4)²/8)``, ``Z = 5√(2π)``: normalised, and sampled twice.
+    """The density ``p̃(x) = 3exp(-(x+2)²/2) + exp(-(x-4)²/8)`` of the slides, ``Z = 5√(2π)``: normalised, sampled twice.
 
     Numbers: ``log_z`` in closed form and by quadrature; ``mean``, ``variance`` (about the exact mean) and the two
     ``masses``, exactly, by quadrature, and from exact samples and random-walk chains with the Monte Carlo standard
     error of each; R-hat and effective sample size of the chains. The mass of the first bump is the mean over samples
-    of ``3exp(-(x+2)²/2) / p̃(x)``, which needs no line drawn between the bumps.
+    of ``3exp(-(x+2)²/2) / p̃(x)``, which needs no boundary between the bumps.
 
     >>> figure, numbers = two_bumps(jax.random.key(0))
     >>> numbers["masses"]["exact"]
@@ -132,9 +132,9 @@ def mh_example(
 ) -> tuple[Figure, dict[str, Any]]:
     """The slides' Metropolis-Hastings run on the same density: ``N(x, 1)`` proposed, 1e3 burn-in, 1e5 samples.
 
-    The first chain is the slides'; three more from other starts tell whether it can be trusted. Numbers: the mean and
-    the masses of the bumps, exactly and from one chain and all, with Monte Carlo standard errors; total variation of
-    the histogram and Kolmogorov-Smirnov distance to the exact law, beside those of as many independent samples.
+    The first chain is that of the slides; three more from other starts check its convergence. Numbers: the mean and the
+    masses of the bumps, exact, from one chain and from all chains, with Monte Carlo standard errors; total variation of
+    the histogram and Kolmogorov-Smirnov distance to the exact distribution, and those of as many independent samples.
 
     >>> figure, numbers = mh_example(jax.random.key(0), draws=2000)
     >>> numbers["mean"]["exact"]
@@ -176,6 +176,6 @@ def mh_example(
 
 
 def _first_share(x: np.ndarray) -> np.ndarray:
-    """The probability that a point is of the first bump."""
+    """The probability that a point belongs to the first bump."""
     first = 3 * np.exp(-((x + 2) ** 2) / 2)
     return first / (first + np.exp(-((x - 4) ** 2) / 8))

@@ -1,4 +1,4 @@
-"""Normalising flows of flowjax as noise: densities that can be trained, with samples as cheap as their log_prob."""
+"""Normalising flows of flowjax as noise densities that can be trained."""
 
 import functools
 import math
@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 from paramax import non_trainable
 
-from thalweg.noise.densities import flattened, shaped, variances
+from thalweg.core import finite, positive, typed_key, whole_number
+from thalweg.noise.densities import flatten_points, reshape_density, variances
+from thalweg.spaces.checks import as_shape
 
 
 def flow(
@@ -23,44 +25,48 @@ def flow(
     mean: Any = 0.0,
     deviation: Any = 1.0,
 ) -> Any:
-    r"""A coupling flow with rational-quadratic splines on points of ``shape``; on plain numbers a stack of splines.
+    r"""A coupling flow with rational-quadratic splines on points of ``shape``; on one coordinate a stack of splines.
 
-    The splines bend the interval within four deviations of the mean, beyond which a layer is the identity. References:
-    Dinh, Sohl-Dickstein and Bengio (2017), ICLR; Durkan et al. (2019), NeurIPS.
+    The splines act within four standard deviations of the mean; outside, a layer is the identity. References: Dinh,
+    Sohl-Dickstein and Bengio (2017), ICLR; Durkan et al. (2019), NeurIPS.
 
     Args:
-        shape: of a point.
-        key: of the weights.
-        layers: coupling layers, each with a permutation.
-        width: of the hidden layer of a conditioner.
-        knots: of a spline.
-        mean: of the data, a number or an array of the point's shape; it is not trained.
-        deviation: of the data, likewise.
+        shape: the shape of a point.
+        key: the random key of the weights.
+        layers: the number of coupling layers, each with a permutation.
+        width: the number of hidden units of a conditioner.
+        knots: the number of knots of a spline.
+        mean: the mean of the data, a number or an array of the point's shape; it is not trained.
+        deviation: the standard deviation of the data, likewise.
 
     Returns:
-        a flowjax distribution; `Reshaped` where points are no vectors.
+        A flowjax distribution; `Reshaped` if points are not vectors.
 
     >>> import jax, thalweg as tw
     >>> noise = tw.noise.flow((4, 4, 1), key=jax.random.key(0), layers=2, width=8)
     >>> noise.sample(jax.random.key(1), (3,)).shape
     (3, 4, 4, 1)
     """
-    # a quarter of a second to import, which only flows need
+    # imported here because it takes a quarter of a second and only flows need it
     from flowjax import bijections, distributions
 
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = as_shape(shape)
     size = math.prod(shape)
-    if size < 1 or min(layers, width) < 1 or knots < 2:
-        raise ValueError(
-            f"expected a shape of positive sizes, layers and width >= 1 and knots >= 2, got {shape}, {layers}, {width} "
-            f"and {knots}; leave them out for sound ones"
-        )
-    made = _splines(key, size, layers, width, knots)
+    layers, width, knots = whole_number("layers", layers), whole_number("width", width), whole_number("knots", knots, 2)
+    mean, deviation = _of_shape("mean", mean, shape), _of_shape("deviation", positive("deviation", deviation), shape)
+    made = _splines(typed_key(key), size, layers, width, knots)
     leaves, structure = _form(size, layers, width, knots)
     drawn = [new if eqx.is_array(new) else old for new, old in zip(jax.tree.leaves(made), leaves, strict=True)]
     made = jax.tree.unflatten(structure, drawn)
-    mean, deviation = (jnp.broadcast_to(jnp.asarray(v, float), shape).reshape(size) for v in (mean, deviation))
-    return shaped(distributions.Transformed(made, non_trainable(bijections.Affine(mean, deviation))), shape)
+    return reshape_density(distributions.Transformed(made, non_trainable(bijections.Affine(mean, deviation))), shape)
+
+
+def _of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """One number a coordinate, flat."""
+    array = finite(name, value)
+    if array.shape not in ((), shape):
+        raise ValueError(f"expected {name} as a number or of the point's shape {shape}, got {array.shape}; reshape it")
+    return jnp.broadcast_to(array, shape).reshape(-1)
 
 
 def _splines(key: PRNGKeyArray, size: int, layers: int, width: int, knots: int) -> Any:
@@ -75,8 +81,8 @@ def _splines(key: PRNGKeyArray, size: int, layers: int, width: int, knots: int) 
 
 @functools.lru_cache(32)
 def _form(size: int, layers: int, width: int, knots: int) -> tuple[list[Any], Any]:
-    """What flows of one size share. flowjax puts a function of its own into each, and programs are kept by function:
-    with those of the first flow in all, a second training compiles nothing."""
+    """The static leaves and the structure of flows of one size. flowjax puts new function objects into each flow, and
+    compiled programs are cached by function: with the same objects in all flows, a second training compiles nothing."""
     leaves, structure = jax.tree.flatten(_splines(jax.random.key(0), size, layers, width, knots))
     return [None if eqx.is_array(leaf) else leaf for leaf in leaves], structure
 
@@ -90,18 +96,18 @@ def fit_flow(
     learning_rate: float = 1e-3,
     **options: Any,
 ) -> Any:
-    r"""A `flow` trained by maximum likelihood with flowjax's own loop, ended when held-out rows gain nothing.
+    r"""A `flow` trained by maximum likelihood with flowjax's own loop, with early stopping on held-out rows.
 
     Args:
         data: ``(rows, *event)``; a tenth is held out.
-        key: all randomness.
-        epochs: passes over the data at most; five without gain end it earlier.
+        key: the random key.
+        epochs: the largest number of passes over the data; five without improvement end the training.
         batch_size: rows per update, at most nine tenths of all.
-        learning_rate: of Adam.
-        options: of `flow`: ``layers``, ``width``, ``knots``.
+        learning_rate: the learning rate of Adam.
+        options: arguments of `flow`: ``layers``, ``width``, ``knots``.
 
     Returns:
-        as `flow`.
+        As `flow`.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> data = tw.data.two_moons(jax.random.key(0), 500)
@@ -111,16 +117,17 @@ def fit_flow(
     """
     from flowjax.train import fit_to_data
 
-    flat, shape = flattened(data)
-    if epochs < 1 or not 1 <= batch_size <= 0.9 * len(flat):
+    flat, shape = flatten_points(data)
+    epochs, batch_size = whole_number("epochs", epochs), whole_number("batch_size", batch_size)
+    learning_rate = float(positive("learning_rate", learning_rate, scalar=True))
+    if not 1 <= batch_size <= 0.9 * len(flat):
         raise ValueError(
-            f"expected epochs >= 1 and a batch_size between 1 and nine tenths of the {len(flat)} rows, got {epochs} "
-            f"and {batch_size}; change them"
+            f"expected a batch_size between 1 and nine tenths of the {len(flat)} rows, got {batch_size}; change it"
         )
-    key_flow, key_fit = jax.random.split(key)
+    key_flow, key_fit = jax.random.split(typed_key(key))
     moments: dict[str, Array] = {"mean": jnp.mean(flat, axis=0), "deviation": jnp.sqrt(variances(flat))}
     made = flow(flat.shape[1], key=key_flow, **moments, **options)
     made, _ = fit_to_data(
         key_fit, made, flat, max_epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, show_progress=False
     )
-    return shaped(made, shape)
+    return reshape_density(made, shape)

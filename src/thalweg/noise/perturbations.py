@@ -1,4 +1,4 @@
-"""Noise around given points: ``sample(key, x)`` for a whole batch at once, ``log_prob(y, x)`` of one pair."""
+"""Noise around given points: ``sample(key, x)`` of a batch, ``log_prob(y, x)`` of one pair."""
 
 import math
 from typing import Any
@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import check_instance, is_concrete, positive
+from thalweg.core import Module, check_instance, is_concrete, positive
+from thalweg.noise.independent import as_levels
 
 
-class Jitter(eqx.Module):
+class Jitter(Module):
     r"""``p(y|x) = N(y; x, σ²I)``.
 
     Args:
@@ -33,14 +34,14 @@ class Jitter(eqx.Module):
         return jnp.sum(-0.5 * ((y - x) / self.sigma) ** 2 - jnp.log(self.sigma) - 0.5 * math.log(2 * math.pi))
 
 
-class Flips(eqx.Module):
-    r"""Every site of x takes one of its k - 1 other levels with probability q, each as likely:
+class Flips(Module):
+    r"""Every site of x changes with probability q to one of its k - 1 other levels, all equally likely:
 
-    ``log p(y|x) = m log(q/(k-1)) + (n - m) log(1 - q)`` where y differs from x in m of n sites.
+    ``log p(y|x) = m log(q/(k-1)) + (n - m) log(1 - q)`` if y differs from x in m of n sites.
 
     Args:
         probability: q, strictly between 0 and 1.
-        levels: the k values a site can take, rising.
+        levels: the k values a site can take, in increasing order.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> noise = tw.noise.Flips(0.1, levels=(-1, 1))
@@ -52,11 +53,9 @@ class Flips(eqx.Module):
     levels: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, probability: float | Array, levels: tuple[int, ...] = (0, 1)):
-        self.probability, self.levels = positive("probability", probability), tuple(levels)
+        self.probability, self.levels = positive("probability", probability), as_levels(levels)
         if is_concrete(self.probability) and not np.all(np.asarray(self.probability) < 1):
             raise ValueError(f"expected a probability below 1, got {probability}; 0.1 changes one site in ten")
-        if len(self.levels) < 2 or list(self.levels) != sorted(set(self.levels)):
-            raise ValueError(f"expected at least two rising levels, got {levels}; bits are (0, 1)")
 
     def sample(self, key: PRNGKeyArray, x: Array) -> Array:
         key_where, key_which = jax.random.split(key)
@@ -70,11 +69,11 @@ class Flips(eqx.Module):
         return jnp.sum(jnp.where(y == x, jnp.log1p(-self.probability), changed))
 
 
-class Unconditional(eqx.Module):
-    """Noise that does not depend on x: a density as conditional noise.
+class Unconditional(Module):
+    """Noise that does not depend on x: ``p(y|x) = p(y)``.
 
     Args:
-        density: with ``sample(key, shape)`` and ``log_prob(x)``.
+        density: a density with ``sample(key, shape)`` and ``log_prob(x)``.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> noise = tw.noise.Unconditional(tw.energies.Gaussian(jnp.zeros(2), 1.0))

@@ -1,21 +1,22 @@
-"""Training objectives."""
+"""Training objectives: likelihood, noise contrast, score matching, and objectives for discrete data."""
 
+from thalweg.core import shorten_signatures
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE
 from thalweg.objectives.adversarial import AdversarialNCE
 from thalweg.objectives.bregman import BregmanRatio
-from thalweg.objectives.conditional import ConditionalNCE
-from thalweg.objectives.contrastive import NCE, RankNCE
+from thalweg.objectives.conditional_nce import ConditionalNCE
 from thalweg.objectives.denoising import DenoisingScoreMatching, NoiseConditionalScoreMatching
-from thalweg.objectives.discrete import PseudoLikelihood, RatioMatching
 from thalweg.objectives.exact_likelihood import ExactLikelihood
 from thalweg.objectives.latent import LatentLikelihood
 from thalweg.objectives.learned_noise import FlowNCE
 from thalweg.objectives.likelihood import MaximumLikelihood
+from thalweg.objectives.noise_contrastive import NCE, RankNCE
 from thalweg.objectives.projected import (
     FiniteDifferenceScoreMatching,
     HutchinsonScoreMatching,
     SlicedScoreMatching,
 )
+from thalweg.objectives.pseudo_likelihood import PseudoLikelihood, RatioMatching
 from thalweg.objectives.psi import Custom, ItakuraSaito, KullbackLeibler, Logistic, Power, Squared
 from thalweg.objectives.score import ExplicitScoreMatching, ImplicitScoreMatching, RegularisedScoreMatching
 
@@ -48,3 +49,5 @@ __all__ = [
     "SlicedScoreMatching",
     "Squared",
 ]
+
+shorten_signatures(globals(), __all__)

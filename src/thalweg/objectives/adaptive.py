@@ -1,4 +1,8 @@
-"""Self-adapting noise: the model is contrasted with a frozen copy of itself, sampled by chains."""
+"""Self-adapting noise-contrastive estimation: the noise is a frozen copy of the model, sampled by chains.
+
+Reference: Xu (2022), "Self-Adapting Noise-Contrastive Estimation for Energy-Based Models", master's thesis, Tsinghua
+University.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -16,6 +20,7 @@ from thalweg.core import (
     bind,
     count_chains,
     energies,
+    flag,
     freeze,
     is_concrete,
     whole_number,
@@ -31,8 +36,8 @@ from thalweg.spaces import coordinates_of, scores_on_reals, to_real
 
 
 class Draws(NamedTuple):
-    """Samples of the frozen model and their conditions, their weights (those of a plain mean are ``None``), and the
-    metrics of their chains."""
+    """Samples of the frozen model, their conditions, their weights (``None`` for a plain mean), and the metrics of
+    their chains."""
 
     x: PyTree
     conditions: PyTree
@@ -40,9 +45,9 @@ class Draws(NamedTuple):
     metrics: dict[str, Array]
 
 
-class Frozen(NamedTuple):
-    """What is carried: all arrays of the energy as it was at the freezing, the number of updates made, the start's
-    memory, the negatives of the interval where these are shared, and the anchor where there is one."""
+class SelfAdaptingState(NamedTuple):
+    """The objective's state: the arrays of the frozen energy, the number of training updates so far, the memory of the
+    start, the negatives of the interval if they are shared, and the anchor if there is one."""
 
     arrays: PyTree
     updates: Array
@@ -65,22 +70,24 @@ class AbstractSelfAdapting(Objective):
     stein: eqx.AbstractVar[bool]
     anchor: eqx.AbstractVar[int]
 
-    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, Frozen]:
+    def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, SelfAdaptingState]:
         check_batch(self, energy, batch)
         memory = init_start(energy, self.kernel, self.start, batch, key=key)
         anchor = init_anchor(energy, batch, self.anchor) if self.anchor else None
-        state = Frozen(_arrays(energy), jnp.zeros((), jnp.int32), memory, None, anchor)
+        state = SelfAdaptingState(_arrays(energy), jnp.zeros((), jnp.int32), memory, None, anchor)
         if self.stein:
             _, z = on_real_coordinates("Stein's control", energy, batch)
             jax.eval_shape(stein_weights, z, z)  # refuses a batch that is too small
         if self.reuse:
             shapes = eqx.filter_eval_shape(lambda: self._draw(key, energy, state, batch)[0])
-            # never read: the first update draws
+            # never read: the first update draws its own negatives
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             state = state._replace(negatives=nothing)
         return None, state
 
-    def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: Frozen, batch: PyTree) -> tuple[Array, Step]:
+    def loss(
+        self, key: PRNGKeyArray, energy: Any, params: None, state: SelfAdaptingState, batch: PyTree
+    ) -> tuple[Array, Step]:
         due = state.updates % self.interval == 0
         arrays = jax.tree.map(lambda new, old: jnp.where(due, new, old), _arrays(energy), state.arrays)
         before, past = (
@@ -108,12 +115,14 @@ class AbstractSelfAdapting(Objective):
         anchor = state.anchor
         if anchor is not None:
             anchor, control = anchor_control(anchor, past, batch, state.updates, due)
-            # right after a freezing ∇E_θ at the data is multiplied by ψ''(1)
+            # right after freezing, the gradient at the data is ψ''(1)·∇E_θ
             loss += self.psi.curvature * with_gradient(energy, control)
-        carried = Frozen(arrays, state.updates + 1, memory, None if state.negatives is None else negatives, anchor)
+        carried = SelfAdaptingState(
+            arrays, state.updates + 1, memory, None if state.negatives is None else negatives, anchor
+        )
         return loss, Step(carried, metrics)
 
-    def _draw(self, key: PRNGKeyArray, past: Any, state: Frozen, batch: PyTree) -> tuple[Draws, PyTree]:
+    def _draw(self, key: PRNGKeyArray, past: Any, state: SelfAdaptingState, batch: PyTree) -> tuple[Draws, PyTree]:
         ended = run_chains(past, self.kernel, self.start, state.memory, batch, key=key, steps=self.steps)
         weights = None
         if self.stein:
@@ -129,37 +138,43 @@ class AdaNCE(AbstractSelfAdapting):
 
     ``E_{p_m} softplus(E_m - E_θ) + E_data softplus(E_θ - E_m)``,
 
-    both energies unnormalised; the negatives are where ``steps`` steps of ``kernel`` from ``start`` end on the frozen
-    energy. At interval 1 the gradient is half that of `MaximumLikelihood` on the same samples. The objective's state
-    holds the frozen energy whole, buffers included; neither freezing nor another interval recompiles anything.
+    with unnormalised energies. The negatives are the ends of chains on the frozen energy: ``steps`` steps of ``kernel``
+    from ``start``. At interval 1 the gradient is half that of `MaximumLikelihood` on the same samples. The objective's
+    state holds a copy of all arrays of the frozen energy; neither freezing nor a change of interval recompiles
+    anything. Reference: Xu (2022), "Self-Adapting Noise-Contrastive Estimation for Energy-Based Models", master's
+    thesis, Tsinghua University.
 
-    Metrics: those of `MaximumLikelihood` (``energy_gap``, ``energy_data``, ``energy_samples``; ``gradient_norm``, the
-    mean of ‖∇E‖₂ along the chains and the signal of instability; ``acceptance``, …), ``log_ratio_data`` and
-    ``log_ratio_samples``, means of ``E_m - E_θ``, ``effective_share``, the share of negatives that still counts
-    when p_m stands for p_θ (1 right after freezing), ``not_finite``, the share of points whose loss is not finite, and
-    ``log_z_change``, at a freezing ``log Z_m`` less that of the frozen model before, estimated from the new negatives
-    (else zero): as far as the chains mix, its sum is what log Z has changed by in all, however far the model has come.
-    With ``reuse`` the metrics of the chains stand until the next freezing. With a `ConditionalEnergy` every chain has a
-    condition; ``log_z_change`` is then left out, since there are as many log Z(c) as conditions.
+    Metrics: those of `MaximumLikelihood` (``energy_gap``, ``energy_data``, ``energy_samples``, ``gradient_norm``,
+    ``acceptance``, …), and
+
+    - ``log_ratio_data`` and ``log_ratio_samples``: the means of ``E_m - E_θ``;
+    - ``effective_share``: the effective share of the negatives as importance samples of p_θ (1 right after freezing);
+    - ``not_finite``: the share of points whose loss is not finite;
+    - ``log_z_change``: at an update that freezes, ``log Z`` of the new frozen model minus that of the one before,
+      estimated from the new negatives; zero at other updates. If the chains mix, its sum is the total change of log Z.
+
+    With ``reuse`` the metrics of the chains stay the same until the next freezing. With a `ConditionalEnergy` every
+    chain has its own condition, and ``log_z_change`` is left out, since log Z(c) differs between conditions.
 
     Args:
-        interval: 𝒦 ≥ 1, updates from one freezing to the next.
+        interval: 𝒦 ≥ 1, the number of training updates between freezings.
         kernel: any kernel; by default ``Langevin(0.1)``.
-        steps: steps per draw of negatives.
-        start: where chains begin; by default ``ReplayBuffer(10_000, 0.05)``.
+        steps: the number of kernel steps of every chain.
+        start: where chains start; by default ``ReplayBuffer(10_000, 0.05)``.
         reuse: draw negatives once per interval, right after freezing, and share them over its updates.
-        stein: weight the negatives by Stein's control variates: less noise in their half of the gradient. It asks
-            for chains that have reached p_m; with short ones it adds to their bias.
-        anchor: batches of data, the newest, over which the frozen energy's gradient is averaged at every freezing: what
-            a single batch departs from that is taken off the gradient, so that the data's half has less noise, with
-            less effect the further θ has moved from the freezing. 0 is none; every update then costs one gradient more.
+        stein: weight the negatives by Stein's control variates, which lowers the variance of their half of the
+            gradient. This needs chains that have reached p_m; with short chains it adds to their bias.
+        anchor: the number of recent batches over which the gradient of the frozen energy is averaged at every freezing.
+            The difference between this mean and the gradient on the current batch is a control variate, which lowers
+            the variance of the data's half of the gradient, less so the further θ has moved since. Costs one more
+            gradient per update; 0 switches it off.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (500, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (500, 1))
     >>> objective = tw.objectives.AdaNCE(5, tw.samplers.MALA(0.5), steps=5, start=tw.samplers.persistent())
     >>> energy = tw.energies.Gaussian(jnp.zeros(1), jnp.ones(1))
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=300, batch_size=100, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=300, batch_size=100, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3)
     True
     """
@@ -183,7 +198,7 @@ class AdaNCE(AbstractSelfAdapting):
         anchor: int = 0,
     ):
         self.interval, self.steps = _interval(interval), whole_number("steps", steps, hint="20 are usual")
-        self.reuse, self.stein = bool(reuse), bool(stein)
+        self.reuse, self.stein = flag("reuse", reuse), flag("stein", stein)
         self.anchor = whole_number("anchor", anchor, 0, "0 is none, 16 batches are many")
         self.kernel = as_kernel(kernel)
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
@@ -194,13 +209,14 @@ class AdaNCE(AbstractSelfAdapting):
 
 
 class AdaBregman(AbstractSelfAdapting):
-    r"""`AdaNCE` with any convex ψ: the ratio ``g = exp(E_m - E_θ)`` by
+    r"""`AdaNCE` with any convex ψ: the ratio ``g = exp(E_m - E_θ)`` is fitted by minimising
 
     ``E_{p_m} S0(g) - E_data S1(g)``, ``S1 = ψ'``, ``S0(g) = gψ'(g) - ψ(g)``.
 
     At interval 1 the gradient is ``ψ''(1)`` times that of `MaximumLikelihood` on the same samples, for every ψ; the
-    logistic ψ is `AdaNCE`. Where a ψ overflows the loss is not finite, and ``not_finite`` says for which share of the
-    points. Metrics and arguments are those of `AdaNCE`.
+    logistic ψ gives `AdaNCE`. If ψ overflows, the loss is not finite, and ``not_finite`` is the share of such points.
+    Metrics and the other arguments are those of `AdaNCE`. Reference: Xu (2022), "Self-Adapting Noise-Contrastive
+    Estimation for Energy-Based Models", master's thesis, Tsinghua University.
 
     Args:
         psi: `Logistic`, `KullbackLeibler`, `Squared`, `ItakuraSaito`, `Power`, `Custom`, or a convex function of u.
@@ -213,11 +229,11 @@ class AdaBregman(AbstractSelfAdapting):
         anchor: as in `AdaNCE`.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (500, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (500, 1))
     >>> objective = tw.objectives.AdaBregman(tw.objectives.Squared(), 2, tw.samplers.MALA(0.5), steps=5)
     >>> energy = tw.energies.Gaussian(jnp.zeros(1), jnp.ones(1))
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=3, batch_size=100, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=3, batch_size=100, key=key_fit)
     >>> run.history["energy_gap"].shape
     (3,)
     """
@@ -244,7 +260,7 @@ class AdaBregman(AbstractSelfAdapting):
     ):
         self.psi = as_psi(psi)
         self.interval, self.steps = _interval(interval), whole_number("steps", steps, hint="20 are usual")
-        self.reuse, self.stein = bool(reuse), bool(stein)
+        self.reuse, self.stein = flag("reuse", reuse), flag("stein", stein)
         self.anchor = whole_number("anchor", anchor, 0, "0 is none, 16 batches are many")
         self.kernel = as_kernel(kernel)
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
@@ -258,14 +274,14 @@ def _interval(value: int | Array) -> Array:
 
 
 def _log_z_change(before: Any, x: PyTree, values: Float[Array, " chains"]) -> Array:
-    """``log Z_m - log Z_before = -log E_m exp(E_m - E_before)``, from points of the new model and their energies."""
+    """``log Z_m - log Z_before = -log E_m exp(E_m - E_before)``, from samples of the new model and their energies."""
     log_weights = values - energies(before, x)
     return jnp.log(len(log_weights)) - jax.nn.logsumexp(log_weights)
 
 
 def _arrays(energy: Any) -> PyTree:
     """All arrays of an energy, as constants."""
-    # without weak types, or the first update would be compiled for itself alone
+    # without weak types, because the first update would otherwise be compiled separately
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), eqx.filter(freeze(energy), eqx.is_array))
 
 

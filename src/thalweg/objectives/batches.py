@@ -1,4 +1,4 @@
-"""A model and a batch that an objective is given: refused in a sentence where they do not go together."""
+"""Checks that a model and a batch fit together and fit the objective."""
 
 from typing import Any
 
@@ -19,18 +19,18 @@ from thalweg.core import (
 )
 from thalweg.spaces import Product, as_points, coordinates_of, on_reals, to_real
 
-# what learns p(x|c), for the sentence in which the others say that they do not
+# the objectives that learn p(x|c), for the error messages of the others
 _CONDITIONAL = "MaximumLikelihood, AdaNCE, RankNCE, ConditionalNCE or score matching"
 
 
 def check_batch(objective: Objective, energy: Any, batch: PyTree, *, scores: bool = False) -> None:
-    """Refuse a model that is no energy of the batch's points, with the objective's name.
+    """Raise if the model is not an energy of the batch's points.
 
     Args:
-        objective: who asks.
-        energy: the model; a `ConditionalEnergy` where the objective is conditional.
-        batch: points ``(rows, *event)``, or ``(x, c)`` of a conditional energy.
-        scores: whether a score network serves too.
+        objective: the objective, for the message.
+        energy: the model; it may be a `ConditionalEnergy` if the objective is conditional.
+        batch: points ``(rows, *event)``, or ``(x, c)`` for a conditional energy.
+        scores: whether the model may also be a score network.
     """
     name = type(objective).__name__
     (require_model if scores else require_energy)(name, energy)
@@ -52,7 +52,7 @@ def check_batch(objective: Objective, energy: Any, batch: PyTree, *, scores: boo
 
 
 def check_points(name: str, energy: Any, x: PyTree) -> None:
-    """Refuse points that are not of the model's space."""
+    """Raise if the points do not lie in the model's space."""
     space = space_of(energy)
     if isinstance(x, tuple) and space is not None and not isinstance(space, Product):
         raise ValueError(
@@ -63,7 +63,7 @@ def check_points(name: str, energy: Any, x: PyTree) -> None:
 
 
 def check_conditions(energy: ConditionalEnergy, x: PyTree, conditions: PyTree) -> None:
-    """Refuse conditions that are not one for each point, or not of their space."""
+    """Raise if there is not one condition for each point, or if they do not lie in their space."""
     as_points(energy.condition_space, conditions, "the conditions")
     rows = {leaf.shape[0] for leaf in jax.tree.leaves((x, conditions))}
     if len(rows) > 1:
@@ -76,7 +76,7 @@ def check_conditions(energy: ConditionalEnergy, x: PyTree, conditions: PyTree) -
 def on_real_coordinates(name: str, energy: Any, batch: PyTree) -> tuple[Any, Array]:
     """The model of every row of a batch and the rows' points, both in real coordinates.
 
-    On R^d these are the model and the points themselves.
+    On R^d they are returned unchanged.
     """
     model, x = bind_batch(energy, batch)
     coordinates = coordinates_of(name, model, x)
@@ -84,6 +84,6 @@ def on_real_coordinates(name: str, energy: Any, batch: PyTree) -> tuple[Any, Arr
 
 
 def require_array(name: str, x: PyTree, instead: str) -> None:
-    """Refuse points that are trees, with the name of what takes arrays alone."""
+    """Raise if points are trees instead of one array; ``name`` is the caller, ``instead`` the advice."""
     if not isinstance(x, (jax.Array, np.ndarray)):
         raise ValueError(f"expected points that are one array for {name}, got a tree of several; {instead}")

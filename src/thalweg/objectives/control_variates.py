@@ -1,6 +1,6 @@
 r"""Control variates for the gradient of a self-adapting objective: Stein's for samples, the frozen model's for data.
 
-Both add what has expectation zero and goes along with the noise of the gradient, so that less of it is left.
+Both add a term of expectation zero that is correlated with the gradient's noise, which lowers its variance.
 """
 
 from typing import Any, NamedTuple
@@ -11,27 +11,28 @@ from jaxtyping import Array, Float, PyTree
 
 from thalweg.core import bind_batch, combine, energies, freeze, partition_trainable
 
-# samples for every control, so that fitting the controls does not cost what they gain
+# the smallest number of samples per control, so that fitting the controls does not cost more than they gain
 _PER_CONTROL = 8
-# of the controls' variance, added where they are nearly dependent
+# relative to the variance of the controls, for controls that are nearly dependent
 _RIDGE = 1e-5
 
 
 def stein_weights(x: Array, scores: Array) -> Float[Array, " rows"]:
-    r"""Weights of samples of p that sum to one, with which the mean of any function has less variance.
+    r"""Weights for samples of p that sum to one and lower the variance of weighted means.
 
-    By Stein's identity ``E_p[∇·φ + φᵀs] = 0`` for ``s = ∇log p`` and any smooth φ that does not grow too fast: constant
-    fields give the controls ``s_j``, linear ones ``δ_ij + x_i s_j`` (their trace alone where there are fewer than
-    8 samples for each of them). Regressing a function on controls h and taking away what they explain of its mean is
-    the weighting ``w_i = (1 - (h_i - h̄)ᵀ S⁻¹ h̄)/n`` with their covariance S, whatever the function. Samples that are
-    not yet distributed as p are biased further by it. Reference: Oates, Girolami and Chopin (2017), JRSS B 79.
+    By Stein's identity ``E_p[∇·φ + φᵀs] = 0`` for ``s = ∇log p`` and any smooth φ that does not grow too fast. Constant
+    fields φ give the controls ``s_j``, linear ones ``δ_ij + x_i s_j`` (only their trace with fewer than 8 samples per
+    control). Regressing a function on the controls h and subtracting the explained part of its mean amounts to the
+    weights ``w_i = (1 - (h_i - h̄)ᵀ S⁻¹ h̄)/n`` with the controls' covariance S, the same for every function. If the
+    samples are not yet distributed as p, the weights increase their bias. Reference: Oates, Girolami and Chopin (2017),
+    JRSS B 79.
 
     Args:
         x: samples, ``(rows, *event)``.
         scores: ``s(x)``, of the same shape.
 
     Returns:
-        ``(rows,)``; of a Gaussian the means of x and of products of coordinates are exact with them.
+        ``(rows,)``; for a Gaussian the weighted first and second moments are exact.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.objectives.control_variates import stein_weights
@@ -53,7 +54,7 @@ def stein_weights(x: Array, scores: Array) -> Float[Array, " rows"]:
     else:
         linear = size + jnp.sum(x * scores, axis=1, keepdims=True)
     controls = jnp.concatenate([scores, linear], axis=1)
-    # on one scale, the ridge means the same for all
+    # normalised, so that the ridge has the same effect on all controls
     controls = controls / jnp.sqrt(jnp.mean(controls**2, axis=0) + jnp.finfo(x.dtype).tiny)
     mean = jnp.mean(controls, axis=0)
     apart = controls - mean
@@ -62,7 +63,7 @@ def stein_weights(x: Array, scores: Array) -> Float[Array, " rows"]:
 
 
 class Anchor(NamedTuple):
-    """The newest batches of data ``(batches, rows, ...)`` and the frozen energy's mean gradient over them."""
+    """The most recent batches of data ``(batches, rows, ...)``, and the frozen energy's mean gradient over them."""
 
     batches: PyTree
     gradient: PyTree
@@ -75,9 +76,9 @@ def init_anchor(energy: Any, batch: PyTree, batches: int) -> Anchor:
 
 
 def anchor_control(anchor: Anchor, past: Any, batch: PyTree, updates: Array, due: Array) -> tuple[Anchor, PyTree]:
-    """The anchor with ``batch`` in it, and ``mean ∇E_m`` over all its batches less that over this one.
+    """The anchor with ``batch`` added, and ``mean ∇E_m`` over all its batches minus that over this batch.
 
-    Within an interval the frozen energy stays, so the first is computed once, at the freezing.
+    The frozen energy stays the same within an interval, so the first mean is computed once, at the freezing.
     """
     count = jax.tree.leaves(anchor.batches)[0].shape[0]
     batches = jax.tree.map(lambda store, new: store.at[updates % count].set(new), anchor.batches, batch)

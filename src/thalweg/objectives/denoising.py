@@ -1,4 +1,4 @@
-r"""Denoising score matching: the score of the data with noise on them, at one level or over a ladder of levels."""
+r"""Denoising score matching: the score of noisy data, at one noise level or over a ladder of levels."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from thalweg.core import (
     require_model,
     score,
     space_of,
+    takes,
 )
 from thalweg.core.random import materialize, normal
 from thalweg.energies.analytic import GaussianMixture
@@ -32,23 +33,23 @@ from thalweg.spaces import Real, require_gradient
 
 
 class DenoisingScoreMatching(AbstractScoreObjective):
-    r"""``½‖s_θ(x + σz) + z/σ‖²`` with ``z ~ N(0, I)``: the score of the data's density blurred by σ.
+    r"""``½‖s_θ(x + σz) + z/σ‖²`` with ``z ~ N(0, I)``: learns the score of the data with noise of level σ.
 
-    One gradient in x per point, whatever the dimension, and no assumption on the data: the cheapest of the family. It
-    learns ``p * N(0, σ²I)``, not p, and its variance grows as ``d/σ²``. Where points have a support or are trees, the
-    noise is added to their real coordinates z, and what is learnt is the blurred density of z. Reference: Vincent
-    (2011), Neural Comp. 23.
+    One gradient in x per point in any dimension, and no assumption on the data: the cheapest score matching. It learns
+    ``p * N(0, σ²I)`` instead of p, and its variance grows like ``d/σ²``. On constrained spaces and for trees, the noise
+    is added to the real coordinates, and the noisy density of these is learned. Reference: Vincent (2011), Neural Comp.
+    23.
 
     Args:
-        sigma: σ > 0; or several levels ``(L,)``, of which every sample draws one (the model then learns the mixture of
-            the blurred densities); or a schedule ``update -> σ``, such as optax's.
+        sigma: σ > 0; or several levels ``(L,)``, one of which is drawn for every point (the model then learns the
+            mixture of the noisy densities); or a schedule ``update -> σ``, such as optax's.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (1000, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (1000, 1))
     >>> objective = tw.objectives.DenoisingScoreMatching(sigma=0.5)
     >>> energy = tw.energies.Gaussian([0.0], [1.0])
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=300, batch_size=200, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=300, batch_size=200, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.2), bool(abs(run.energy.covariance[0, 0] - 1.25) < 0.25)
     (True, True)
     """
@@ -56,6 +57,8 @@ class DenoisingScoreMatching(AbstractScoreObjective):
     sigma: Array | Callable[[Array], Array]
 
     def __init__(self, sigma: float | Array | Sequence[float] | Callable[[Array], Array] = 0.1):
+        if callable(sigma) and (isinstance(sigma, type) or not takes(sigma, 1)):
+            raise ValueError(f"expected sigma as numbers or a function of x, got {sigma!r:.60}; give for example 0.1")
         self.sigma = sigma if callable(sigma) else positive("sigma", sigma)
         if not callable(self.sigma) and self.sigma.ndim > 1:
             raise ValueError(f"expected one sigma or levels (L,), got the shape {self.sigma.shape}; flatten them")
@@ -78,7 +81,7 @@ class DenoisingScoreMatching(AbstractScoreObjective):
         return self.sigma(jnp.zeros((), int)) if callable(self.sigma) else self.sigma
 
     def truth(self, energy: Any) -> Energy:
-        """The data's density blurred; with several levels, the mixture of the blurred ones."""
+        """The density of the noisy data; with several levels, the mixture over the levels."""
         energy = require_smoothing(energy)
         sigma = self.first_sigma()
         if jnp.ndim(sigma) == 0:
@@ -97,7 +100,7 @@ class DenoisingScoreMatching(AbstractScoreObjective):
 
 
 class _BlurredExplicit(AbstractScoreObjective):
-    """Explicit score matching at blurred points, against the blurred density's own score."""
+    """Explicit score matching at noisy points, against the score of their density."""
 
     denoising: DenoisingScoreMatching
     blurred: Energy
@@ -108,24 +111,25 @@ class _BlurredExplicit(AbstractScoreObjective):
 
 
 class NoiseConditionalScoreMatching(Objective):
-    r"""Denoising score matching over a ladder ``σ_1 > … > σ_L``, every point at a level drawn for it,
+    r"""Denoising score matching over a ladder ``σ_1 > … > σ_L``, with a random level for every point,
 
     ``mean_i λ(σ_i)·½‖s_θ(x + σ_i z, σ_i) + z/σ_i‖²``, ``λ(σ) = σ²``,
 
-    for a noise-conditional network ``s_θ(x, σ)`` or energy ``E_θ(x, σ)``. Sample from what it learns with
+    for a noise-conditional network ``s_θ(x, σ)`` or energy ``E_θ(x, σ)``. Sample the trained model with
     `AnnealedLangevin` over the same ladder, which is the objective's state. Reference: Song and Ermon (2019), NeurIPS.
 
     Args:
-        sigmas: the ladder, falling; by default chosen from the first batch by `tw.noise.ladder_from_data`.
-        shares: how often each level is drawn, ``(L,)`` positive weights; by default all equally. Levels at which points
-            become distinguishable, about the deviation of the data, are the hardest to learn.
+        sigmas: the noise levels, in decreasing order; by default chosen from the first batch by
+            `tw.noise.ladder_from_data`.
+        shares: how often each level is drawn, ``(L,)`` positive weights; by default all equally. The hardest levels to
+            learn are those at which data points become distinguishable, about the standard deviation of the data.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = tw.data.eight_gaussians(key, 1000)
-    >>> network = tw.energies.NoiseConditionalMLP(2, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data = tw.data.eight_gaussians(key_data, 1000)
+    >>> network = tw.energies.NoiseConditionalMLP(2, key=key_model)
     >>> objective = tw.objectives.NoiseConditionalScoreMatching(tw.noise.geometric_ladder(5.0, 0.1, 8))
-    >>> run = tw.fit(network, data, objective, optimizer=optax.adam(1e-3), steps=3, batch_size=100, key=key, ema=0.9)
+    >>> run = tw.fit(network, data, objective, optimizer=optax.adam(1e-3), steps=3, batch_size=100, key=key_fit)
     >>> run.state.shape
     (8,)
     """
@@ -174,7 +178,7 @@ class NoiseConditionalScoreMatching(Objective):
         return jnp.mean(jax.vmap(point)(noisy, z, sigma)), Step(state, {})
 
     def truth(self, energy: Any) -> ConditionalEnergy:
-        """The blurred densities, as one energy of ``(x, σ)``."""
+        """The densities of the noisy data, as one energy of ``(x, σ)``."""
         return smoothed(require_smoothing(energy))
 
     def expected(self, energy: Any) -> Objective:
@@ -182,7 +186,7 @@ class NoiseConditionalScoreMatching(Objective):
 
 
 class _ConditionalExplicit(Objective):
-    """``mean_i λ(σ_i)·½‖s_θ(x̃, σ_i) - ∇log p_{σ_i}(x̃)‖²`` at blurred points."""
+    """``mean_i λ(σ_i)·½‖s_θ(x̃, σ_i) - ∇log p_{σ_i}(x̃)‖²`` at noisy points x̃."""
 
     minimised_at_truth: ClassVar[bool] = True
     blurred: ConditionalEnergy
@@ -211,7 +215,8 @@ def denoising_losses(key: PRNGKeyArray, model: Any, batch: Array, sigma: Array |
 def add_noise(
     key: PRNGKeyArray, batch: Array, sigma: Array | float, shares: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """``x + σz``, z, and every row's σ as an array that goes with z; of several levels each row draws one."""
+    """``x + σz``, z, and the σ of every row, of a shape that broadcasts with z; with several levels each row draws
+    one."""
     key_level, key_noise = jax.random.split(key)
     sigma = jnp.asarray(sigma)
     z = materialize(sigma > 0, lambda: normal(key_noise, batch.shape, batch.dtype))
@@ -224,7 +229,7 @@ def add_noise(
 
 
 def require_smoothing(energy: Any) -> HasSmoothing:
-    """The energy itself, refused where it has no closed form under noise."""
+    """The energy itself; raises if it has no closed form with added noise."""
     if not isinstance(energy, HasSmoothing):
         raise ValueError(
             f"expected an energy with a closed form under noise (Gaussian, GaussianMixture), got "

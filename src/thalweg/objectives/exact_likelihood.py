@@ -1,4 +1,4 @@
-"""Maximum likelihood without samples, where log Z is known, a sum, or an integral over few dimensions."""
+"""Maximum likelihood without samples, for log Z that is known, a finite sum, or an integral over few dimensions."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,15 +29,15 @@ from thalweg.objectives.batches import check_batch, require_array
 from thalweg.objectives.finite_sums import count_states, is_finite, log_z_sums
 from thalweg.spaces import point_space
 
-# the nodes of a quadrature grid by dimension, unless the user says otherwise: 1024, 128 × 128, 64 × 64 × 64
+# the default number of nodes of a quadrature grid by dimension: 1024, 128 × 128, 64 × 64 × 64
 POINTS = {1: 2**10, 2: 2**14, 3: 2**18}
-# so many nodes are in memory at once
+# the number of nodes in memory at once
 _BLOCK_NODES = 2**13
 
 
 class Box(NamedTuple):
-    """Where a quadrature grid lies: ``low`` and ``high``, each ``(d,)``; ``open`` ``(2, d)`` marks the lower and upper
-    sides beyond which the space goes on."""
+    """The extent of a quadrature grid: ``low`` and ``high``, each ``(d,)``; ``open`` ``(2, d)`` marks the lower and
+    upper sides beyond which the space continues."""
 
     low: Array
     high: Array
@@ -47,31 +47,32 @@ class Box(NamedTuple):
 class ExactLikelihood(Objective):
     r"""Maximum likelihood without samples: the loss ``mean E_θ(data) + log Z_θ`` is ``-mean log p_θ(data)`` itself.
 
-    ``log Z`` is the energy's own where it has one (any density, a flow); the sum over all states on a finite space, of
-    up to 2^25; and on `Real`, `Positive` and `Interval` of at most three dimensions an integral over a fixed grid of
-    Gauss-Legendre nodes, in equal cells of 8 a dimension. The grid covers the space's own bounds, or the range of the
-    first batch widened on each side by ``margin`` of itself. It is chosen once, in `init`, and never moves.
+    ``log Z`` is the energy's own if it is known (any density, a flow). On a finite space it is the sum over all states,
+    at most 2^25. On `Real`, `Positive` and `Interval` of at most three dimensions it is an integral over a fixed grid
+    of equal cells with 8 Gauss-Legendre nodes per dimension. The grid covers the bounds of the space or, where there
+    are none, the range of the first batch, widened on each side by ``margin`` times the range. It is chosen once, in
+    `init`.
 
-    A `ConditionalEnergy` on a finite space has its ``log Z(c)`` summed for every row: with a label as x this is the
+    For a `ConditionalEnergy` on a finite space ``log Z(c)`` is summed for every row: if x is a label, this is the
     cross-entropy of a classifier, ``-mean log p_θ(y | c)``.
 
-    Beyond its grid the model is not integrated, so the density learnt is the one restricted to the grid. Watch
-    ``edge_share``, the share of the model's mass in the outermost cells of the sides that the space does not end at:
-    near zero all is well; where it is not, mass leaks out, and a larger ``margin`` is needed, or an energy that grows
-    outwards. Watch ``data_outside``, the share of the batch beyond the grid. Metrics besides: ``log_z`` and
-    ``log_likelihood``, the mean of ``log p_θ(data)``.
+    The model is not integrated outside the grid, so the learned density is the one restricted to the grid. Watch
+    ``edge_share``, the share of the model's mass in the outermost cells on sides where the space continues: it should
+    be near zero. If it is not, mass leaks out of the grid; use a larger ``margin`` or an energy that grows outwards.
+    Watch ``data_outside``, the share of the batch outside the grid. Other metrics: ``log_z`` and ``log_likelihood``,
+    the mean of ``log p_θ(data)``.
 
     Args:
-        points: the most nodes of the grid; by default 1024, 128², 64³ in one, two, three dimensions.
-        margin: how far the grid reaches beyond the first batch, in units of the batch's range, ≥ 0.
-        bounds: ``(low, high)``, numbers or arrays of the point's shape, instead of what the batch says.
+        points: the largest number of nodes of the grid; by default 1024, 128², 64³ in one, two, three dimensions.
+        margin: how far the grid extends beyond the first batch, in units of the batch's range, ≥ 0.
+        bounds: ``(low, high)``, numbers or arrays of the point's shape, instead of the range of the batch.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = tw.data.two_moons(key, 1000)
-    >>> energy = tw.energies.MLP(2, width=16, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data = tw.data.two_moons(key_data, 1000)
+    >>> energy = tw.energies.MLP(2, width=16, key=key_model)
     >>> objective = tw.objectives.ExactLikelihood(points=64**2)
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.01), steps=100, batch_size=200, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.01), steps=100, batch_size=200, key=key_fit)
     >>> bool(run.history["log_likelihood"][-1] > run.history["log_likelihood"][0] + 0.5)
     True
     """
@@ -85,15 +86,15 @@ class ExactLikelihood(Objective):
     def __init__(self, points: int | None = None, margin: float | Array = 0.5, bounds: Any = None):
         if bounds is not None and not (isinstance(bounds, (tuple, list)) and len(bounds) == 2):
             raise ValueError(f"expected bounds=(low, high), got {bounds!r}; give two numbers or two arrays")
-        hint = "leave it out for a sound number of nodes"
+        hint = "leave it out for the default"
         self.points = None if points is None else whole_number("points", points, hint=hint)
-        self.margin = non_negative("margin", margin)
+        self.margin = non_negative("margin", margin, scalar=True)
         self.bounds = None if bounds is None else (finite("the lower bound", bounds[0]), finite("bounds", bounds[1]))
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
         check_batch(self, energy, batch)
         x = split_batch(energy, batch)[0]
-        if self._closed(energy):
+        if self._has_closed_form(energy):
             return None, None
         space = point_space(energy, x)
         if isinstance(energy, ConditionalEnergy) and not is_finite(space):
@@ -121,28 +122,30 @@ class ExactLikelihood(Objective):
         model, x = bind_batch(energy, batch)
         metrics = {}
         if state is not None:
-            log_z, edge_share = _integral(energy, point_space(energy, x), state, self._parts(len(state.low)))
+            log_z, edge_share = _integral(
+                energy, point_space(energy, x), state, self._cells_per_dimension(len(state.low))
+            )
             flat = x.reshape(x.shape[0], -1)
             outside = jnp.any((flat < state.low) | (flat > state.high), axis=1)
             metrics = {"edge_share": edge_share, "data_outside": jnp.mean(outside.astype(log_z.dtype))}
-        elif self._closed(energy):
+        elif self._has_closed_form(energy):
             log_z = energy.log_z
         else:
             log_z = jnp.mean(log_z_sums(model, space_of(energy)))
         loss = jnp.mean(energies(model, x)) + log_z
         return loss, Step(state, {"log_z": log_z, "log_likelihood": -loss, **metrics})
 
-    def _closed(self, energy: Any) -> bool:
-        # who asks for a grid gets one
+    def _has_closed_form(self, energy: Any) -> bool:
+        # points or bounds ask for a grid even if log Z is known
         return isinstance(energy, HasLogZ) and self.points is None and self.bounds is None
 
-    def _parts(self, dimensions: int) -> int:
-        """The cells along each dimension."""
+    def _cells_per_dimension(self, dimensions: int) -> int:
+        """The number of cells along each dimension."""
         points = POINTS[dimensions] if self.points is None else self.points
         return max(1, int(points ** (1 / dimensions) * (1 + 1e-9)) // NODES)
 
     def _box(self, space: Space, batch: Array) -> Box:
-        # a plan's infinite sides are those the data must tell
+        # the infinite sides of a plan are set from the data
         own, wanted = (quadrature.plan(space, bounds, self.points, 0.5) for bounds in (None, self.bounds))
         flat = batch.reshape(batch.shape[0], -1)
         least, most = jnp.min(flat, axis=0), jnp.max(flat, axis=0)
@@ -160,7 +163,7 @@ class ExactLikelihood(Objective):
 
 
 def _integral(energy: Any, space: Space, box: Box, parts: int) -> tuple[Array, Array]:
-    """``log ∫ exp(-E)`` over ``parts`` equal cells a dimension, and the share of it in the outermost cells."""
+    """``log ∫ exp(-E)`` over ``parts`` equal cells per dimension, and the share of the mass in the outermost cells."""
     dimensions = len(box.low)
     cells, width = parts**dimensions, (box.high - box.low) / parts
     count = max(1, min(cells, _BLOCK_NODES // NODES**dimensions))
@@ -174,7 +177,7 @@ def _integral(energy: Any, space: Space, box: Box, parts: int) -> tuple[Array, A
         points, log_weights = nodes_of(space, low, low + width)
         log_p = -energies(energy, points.reshape(-1, *space.shape)).astype(jnp.result_type(float))
         log_mass = log_p.reshape(log_weights.shape) + log_weights
-        # the last block may reach past the last cell
+        # the last block may run past the last cell
         log_mass = jnp.where((numbers < cells)[:, None], log_mass, -jnp.inf)
         peak = jax.lax.stop_gradient(jnp.max(log_mass))
         mass = jnp.sum(jnp.exp(log_mass - jnp.where(jnp.isneginf(peak), 0.0, peak)), axis=1)

@@ -1,4 +1,4 @@
-"""``log Z`` as a sum over all states: of a finite space, of a product of such, and under every row's own condition."""
+"""``log Z`` as a sum over all states of a finite space or of a product of finite spaces."""
 
 import math
 from typing import Any
@@ -12,13 +12,13 @@ from thalweg.exact import enumeration
 from thalweg.exact.streaming import log_sum
 from thalweg.spaces import Finite, Product
 
-# states in memory at once, over all rows
+# the number of states in memory at once, over all rows
 _STATES = 2**18
 _BLOCK = 2**14
 
 
 def is_finite(space: Space | None) -> bool:
-    """Whether all states of a space can be listed: a `Finite` one, or a product of such alone."""
+    """Whether a space has finitely many states: it is `Finite`, or a product of finite spaces."""
     if isinstance(space, Product):
         return all(map(is_finite, space.parts))
     return isinstance(space, Finite)
@@ -30,7 +30,7 @@ def count_states(space: Any) -> int:
 
 
 def states_at(space: Any, numbers: Int[Array, " count"]) -> PyTree:
-    """The states with these numbers, the last part of a product turning fastest.
+    """The states with the given numbers; the last part of a product changes fastest.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> from thalweg.objectives.finite_sums import states_at
@@ -48,7 +48,7 @@ def states_at(space: Any, numbers: Int[Array, " count"]) -> PyTree:
 
 
 def log_z_sums(model: Any, space: Any) -> Float[Array, "..."]:
-    """``log Σₓ exp(-E(x))``, a scalar; of an energy that differs from row to row, ``(rows,)``."""
+    """``log Σₓ exp(-E(x))``, a scalar; ``(rows,)`` for an energy that differs from row to row."""
     if not isinstance(model, PerChain):
         return _log_z(model, space)
     rows = jax.tree.leaves(model.parameters)[0].shape[0]

@@ -1,4 +1,4 @@
-"""Maximum likelihood of energies with latent variables, ``p(x) = ∫ exp(-E(x, z)) dz / Z``."""
+"""Maximum likelihood for energies with latent variables, ``p(x) = ∫ exp(-E(x, z)) dz / Z``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +23,9 @@ from thalweg.core import (
     whole_number,
 )
 from thalweg.objectives.batches import check_points
-from thalweg.objectives.chains import reduce_metrics, run_chains
+from thalweg.objectives.chains import reduce_metrics, run_chains, sample_norm
 from thalweg.objectives.latent_chains import LatentChains, Posterior
-from thalweg.samplers.discrete import GibbsWithGradients
+from thalweg.samplers.gibbs_with_gradients import GibbsWithGradients
 from thalweg.samplers.langevin import Langevin
 from thalweg.samplers.run import check_kernel
 from thalweg.samplers.starts import ReplayBuffer, Start, as_start
@@ -33,32 +33,32 @@ from thalweg.spaces import Finite, is_continuous, point_space
 
 
 class LatentLikelihood(Objective):
-    r"""The gradient of the log-likelihood of ``p(x) = ∫ exp(-E(x, z)) dz / Z``, a sum where z is discrete,
+    r"""The gradient of the log-likelihood of ``p(x) = ∫ exp(-E(x, z)) dz / Z`` (a sum if z is discrete),
 
     ``∇ log p_θ(x) = -E_{p_θ(z|x)}[∇E_θ(x, z)] + E_{p_θ(x, z)}[∇E_θ(x, z)]``,
 
-    as the loss ``mean E_θ(data, z⁺) - mean E_θ(x⁻, z⁻)`` with ``z⁺ ~ p_θ(z|data)`` and ``(x⁻, z⁻) ~ p_θ(x, z)``. Where
-    there is a closed form for ``p(z|x)`` (`HasPosterior`, or ``posterior``) z is drawn from it; otherwise z comes from
-    ``latent_steps`` steps of ``latent_kernel`` on ``z ↦ E(x, z)`` from noise. The negatives start as in
-    `MaximumLikelihood`, a new x gets a z by the same means, and then ``steps`` times they take turns: a step of
-    ``kernel`` on ``x ↦ E(x, z)``, then z anew from the posterior, or a step of ``latent_kernel``. x and z may each be
-    real or discrete. A start keeps the states of both chains, so that z goes on with its x.
+    as the loss ``mean E_θ(data, z⁺) - mean E_θ(x⁻, z⁻)`` with ``z⁺ ~ p_θ(z|data)`` and ``(x⁻, z⁻) ~ p_θ(x, z)``. If
+    ``p(z|x)`` is known in closed form (`HasPosterior`, or ``posterior``), z is drawn from it; otherwise z is the end of
+    ``latent_steps`` steps of ``latent_kernel`` on ``z ↦ E(x, z)``, started from noise. The negatives start as in
+    `MaximumLikelihood`, and a new x gets its z in the same way. Then ``steps`` times: a step of ``kernel`` on
+    ``x ↦ E(x, z)``, followed by a new z from the posterior or a step of ``latent_kernel``. Both x and z may be real or
+    discrete. The start keeps the states of both chains.
 
-    Both phases are as good as z is: with too few ``latent_steps`` the model learns to have z where they end
-    (Nijkamp et al. 2020, AAAI). References: Hinton and Sejnowski (1983); Xie et al. (2016), ICML, for chains in both.
-    Metrics: ``energy_gap``, ``energy_data``, ``energy_samples``; those of the chains of the negatives' x, and, under
-    ``latent_``, of the chains that gave the data their z.
+    Both phases depend on the quality of z: with too few ``latent_steps`` the model learns the distribution of z after
+    these steps (Nijkamp et al. 2020, AAAI). References: Hinton and Sejnowski (1983); Xie et al. (2016), ICML.
+    Metrics: ``energy_gap``, ``energy_data``, ``energy_samples``; those of the chains in x; and, with the prefix
+    ``latent_``, those of the chains that draw z for the data.
 
     Args:
-        latent: the space of z; by default the ``latent_space`` of a `LatentEnergy`. A plain function or module of
-            ``(x, z)`` serves as well where it is given.
+        latent: the space of z; by default the ``latent_space`` of a `LatentEnergy`. If it is given, the energy may be a
+            plain function or module of ``(x, z)``.
         kernel: for x; by default ``Langevin(0.1)`` on continuous spaces and ``GibbsWithGradients()`` on finite ones.
-        steps: turns per update.
-        start: where x begins; by default ``ReplayBuffer(10_000, 0.05)``.
-        posterior: ``posterior(key, energy, x) -> z``, one exact draw of ``p(z|x)`` for one point x; the energy is the
-            one that `fit` trains, whose parameters are those of the moment. By default that of a `HasPosterior`.
-        latent_kernel: for z, as ``kernel``.
-        latent_steps: steps of it for the z of a new x.
+        steps: the number of alternating steps of x and z per training update.
+        start: where x starts; by default ``ReplayBuffer(10_000, 0.05)``.
+        posterior: ``posterior(key, energy, x) -> z``, one exact draw from ``p(z|x)`` for one point x; the energy is the
+            one being trained, with its current parameters. By default that of a `HasPosterior`.
+        latent_kernel: for z; the default is as for ``kernel``.
+        latent_steps: the number of steps of ``latent_kernel`` that draw z for a new x.
 
     >>> import equinox as eqx, jax, jax.numpy as jnp, optax, thalweg as tw
     >>> class Factor(tw.core.LatentEnergy):  # x = w·z + N(0, 1) with z ~ N(0, 1), so x ~ N(0, w² + 1)
@@ -70,13 +70,13 @@ class LatentLikelihood(Objective):
     >>> def posterior(key, energy, x):
     ...     precision = 1 + energy.w**2
     ...     return energy.w * x / precision + jax.random.normal(key, (1,)) / jnp.sqrt(precision)
-    >>> key = jax.random.key(0)
-    >>> data = jnp.sqrt(5.0) * jax.random.normal(key, (1000, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = jnp.sqrt(5.0) * jax.random.normal(key_data, (1000, 1))
     >>> objective = tw.objectives.LatentLikelihood(
     ...     kernel=tw.samplers.MALA(1.0), start=tw.samplers.persistent(), posterior=posterior
     ... )
     >>> run = tw.fit(Factor(jnp.ones(())), data, objective, optimizer=optax.adam(0.03), steps=200, batch_size=200,
-    ...              key=key)
+    ...              key=key_fit)
     >>> bool(abs(run.energy.w - 2.0) < 0.3)
     True
     """
@@ -126,7 +126,7 @@ class LatentLikelihood(Objective):
         if chains.posterior is not None:
             _check_posterior(chains, energy, batch)
         memory = self.start.init(key, chains, energy, batch)
-        # every start begins once without computing anything, so that a kernel refuses a space now
+        # the start is traced once without computing anything, so that a kernel that does not fit the space raises now
         eqx.filter_eval_shape(lambda: self.start.begin(key, chains, energy, memory, batch))
         return None, memory
 
@@ -134,18 +134,18 @@ class LatentLikelihood(Objective):
         fixed, count = freeze(energy), count_chains(batch)
         key_latent, key_chains = jax.random.split(key)
         chains = self._chains(energy, batch)
-        latents, latent_means = chains.first_latents(key_latent, fixed, batch)
+        latents, latent_means = chains.initial_latents(key_latent, fixed, batch)
         ended = run_chains(energy, chains, self.start, state, batch, key=key_chains, steps=self.steps)
-        # one pass over both halves: the same matrix products at twice the batch
+        # one evaluation of both halves as one batch
         x, z = concatenate((batch, freeze(latents).x), ended.x)
         values = jax.vmap(energy)(x, z)
         positive, negative = jnp.mean(values[:count]), jnp.mean(values[count:])
         gap = {"energy_gap": positive - negative, "energy_data": positive, "energy_samples": negative}
         latent = {f"latent_{name}": value for name, value in reduce_metrics(freeze(latent_means)).items()}
-        return positive - negative, Step(ended.memory, ended.metrics | latent | gap)
+        return positive - negative, Step(ended.memory, ended.metrics | latent | gap | sample_norm(ended.x[0]))
 
     def _chains(self, energy: Any, batch: PyTree) -> LatentChains:
-        """The kernel that moves x and z in turn."""
+        """The kernel that alternates steps of x and z."""
         latent = self.latent
         if isinstance(energy, LatentEnergy):
             if latent is not None and latent != energy.latent_space:
@@ -172,7 +172,7 @@ def _own_posterior(key: PRNGKeyArray, energy: HasPosterior, x: PyTree) -> PyTree
 
 
 def _check_energy(energy: Any, batch: PyTree, latent: Space) -> None:
-    """Refuse what is no scalar function of one point and one latent value."""
+    """Raise if the energy is not a scalar function of one point and one latent value."""
     x, z = point_like(batch), point_like(jax.eval_shape(lambda: latent.noise(jax.random.key(0), (1,))))
     shape = getattr(eqx.filter_eval_shape(energy, x, z), "shape", None)
     if shape != ():
@@ -184,7 +184,7 @@ def _check_energy(energy: Any, batch: PyTree, latent: Space) -> None:
 
 
 def _check_posterior(chains: LatentChains, energy: Any, batch: PyTree) -> None:
-    """Refuse a posterior whose draws are no points of the space of z."""
+    """Raise if the draws of a posterior are not points of the space of z."""
     like = lambda tree: jax.tree.map(lambda leaf: (leaf.shape[1:], str(leaf.dtype)), tree)
     wanted = like(jax.eval_shape(lambda: chains.latent.noise(jax.random.key(0), (1,))))
     got = like(eqx.filter_eval_shape(lambda: chains.draw_posterior(jax.random.key(0), energy, batch)))
@@ -202,4 +202,4 @@ def _as_kernel(name: str, kernel: Any, space: Space) -> Any:
         return Langevin(0.1)
     if isinstance(space, Finite):
         return GibbsWithGradients()
-    raise ValueError(f"expected a {name} for {space}, which has no usual one, got none; give one")
+    raise ValueError(f"expected a {name} for {space}, which has no default, got none; give one")

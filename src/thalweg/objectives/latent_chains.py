@@ -1,4 +1,4 @@
-"""Chains of ``(x, z)`` on an energy with latent variables: x given z and z given x, in turn."""
+"""A kernel for energies with latent variables: alternating steps of x given z and of z given x."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,36 +16,36 @@ Posterior = Callable[[PRNGKeyArray, Any, Any], Any]
 
 
 class Latents(State):
-    """Latent values that were drawn from their posterior: nothing but where they are."""
+    """The state of latent values drawn from their posterior: only the values."""
 
     x: PyTree
 
 
 class LatentState(State):
-    """The states of both kernels, of the points and of their latents."""
+    """The states of both kernels: of the points and of their latent values."""
 
     points: Any
     latents: Any
 
     @property
     def x(self) -> tuple[PyTree, PyTree]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the chains are: ``(x, z)``."""
+        """The positions of the chains: ``(x, z)``."""
         return self.points.x, self.latents.x
 
 
 class LatentChains(Kernel):
-    r"""One step: x by ``kernel`` on ``x ↦ E(x, z)``, then z anew from ``p(z|x)`` or by ``latent_kernel`` on
+    r"""One step moves x by ``kernel`` on ``x ↦ E(x, z)``, then z by a draw from ``p(z|x)`` or by ``latent_kernel`` on
     ``z ↦ E(x, z)``.
 
-    Each half leaves ``p(x, z)`` as it is where its kernel does. Nothing begins a chain anew: both states go on, and
-    are retargeted when the other variable has moved. `init` takes x alone and finds it a first z.
+    Each half leaves ``p(x, z)`` invariant if its kernel does. Both states are kept, and retargeted after the other
+    variable has moved. `init` takes x alone and draws an initial z for it.
 
     Args:
         kernel: for x.
-        latent_kernel: for z; ``None`` where there is a posterior.
-        posterior: ``posterior(key, energy, x) -> z`` of one point.
+        latent_kernel: for z; ``None`` if there is a posterior.
+        posterior: ``posterior(key, energy, x) -> z`` for one point.
         latent: the space of z.
-        latent_steps: steps of ``latent_kernel`` from noise to the first z.
+        latent_steps: the number of steps of ``latent_kernel`` from noise to the initial z.
     """
 
     kernel: Any
@@ -56,12 +56,12 @@ class LatentChains(Kernel):
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> LatentState:
         key_latents, key_points = split(key)
-        latents, _ = self.first_latents(key_latents, energy, x)
+        latents, _ = self.initial_latents(key_latents, energy, x)
         points = init_chains(self.kernel, key_points, _given_latents(energy, latents.x), x)
         return _state(points, latents)
 
     def retarget(self, energy: Any, state: LatentState) -> LatentState:
-        # every half step retargets its own state first
+        # each half of a step retargets its own state first
         return state
 
     def step(self, key: PRNGKeyArray, energy: Any, state: LatentState) -> tuple[LatentState, Info]:
@@ -76,8 +76,8 @@ class LatentChains(Kernel):
         latents, _ = step_chains(self.latent_kernel, key_latents, bound, latents)
         return _state(points, latents), info
 
-    def first_latents(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> tuple[Any, dict[str, Array]]:
-        """The state of a z for every x, and the metrics of its chain."""
+    def initial_latents(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> tuple[Any, dict[str, Array]]:
+        """The state of an initial z for every x, and the metrics of its chain."""
         if self.posterior is not None:
             return Latents(self.draw_posterior(key, energy, x)), {}
         key_noise, key_init, key_chain = split(key, 3)
@@ -88,7 +88,7 @@ class LatentChains(Kernel):
         return advance(bound, self.latent_kernel, state, key=key_chain, steps=steps, measure=measure)
 
     def draw_posterior(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> PyTree:
-        """An exact z for every x."""
+        """One exact draw of z for every x."""
         draw: Any = self.posterior
         return jax.vmap(lambda key, x: draw(key, energy, x))(jax.random.split(key, count_chains(x)), x)
 

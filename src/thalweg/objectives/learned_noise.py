@@ -1,4 +1,4 @@
-"""Noise that learns: it goes up the loss that the model goes down, and comes to resemble the data; a flow does so."""
+"""NCE with trained noise: the noise ascends the loss that the model descends, and comes to resemble the data."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -23,16 +23,16 @@ from thalweg.core import (
 from thalweg.noise.densities import variances
 from thalweg.noise.flows import flow
 from thalweg.objectives.batches import check_batch, require_array
-from thalweg.objectives.contrastive import (
+from thalweg.objectives.noise_contrastive import (
     LogZ,
     as_nu,
     contrast,
     count_noise,
-    first_log_z,
+    initial_log_z,
     log_densities,
     refuse_conditions,
 )
-from thalweg.objectives.noise_density import prepare_noise
+from thalweg.objectives.noise_density import as_density, prepare_noise
 from thalweg.objectives.psi import Logistic
 from thalweg.spaces import Continuous, Discrete, Real, point_space
 
@@ -40,7 +40,8 @@ _ADAM = optax.scale_by_adam()
 
 
 class NoiseState(NamedTuple):
-    """What is carried: the noise as it is now, its optimiser's memory, and the number of updates made."""
+    """The objective's state: the current noise, the state of its optimiser, and the number of training updates so
+    far."""
 
     noise: Any
     memory: PyTree
@@ -48,20 +49,20 @@ class NoiseState(NamedTuple):
 
 
 class AbstractLearnedNoise(Objective):
-    """`NCE` against noise that is trained: in every update first the noise takes a step of Adam up its own gain, then
-    the model's loss is the one against the noise as it then is."""
+    """`NCE` with trained noise: in every training update the noise first takes an Adam step that increases its `gain`;
+    then the model's loss is computed against the new noise."""
 
     minimised_at_truth: ClassVar[bool] = True
     learning_rate: eqx.AbstractVar[Array]
     nu: eqx.AbstractVar[float]
 
     @abc.abstractmethod
-    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
-        """The noise at the beginning, checked against the first batch."""
+    def initial_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
+        """The initial noise, checked against the first batch."""
 
     @abc.abstractmethod
     def gain(self, key: PRNGKeyArray, noise: Any, energy: Any, log_z: Array, batch: Array, updates: Array) -> Array:
-        """What the noise goes up; energy and log Z are constants."""
+        """The quantity that the noise maximises; energy and log Z are constants."""
 
     @abc.abstractmethod
     def model_loss(
@@ -78,16 +79,16 @@ class AbstractLearnedNoise(Objective):
         if isinstance(space, Continuous) and not isinstance(space, Real):
             raise ValueError(
                 f"expected points of R^d or of a finite space for {name}, got {space}, which noise that learns would "
-                "leave; use NCE, whose usual noise keeps the support"
+                "leave; use NCE, whose default noise stays in the space"
             )
         key_noise, key_start = jax.random.split(key)
-        noise = self.first_noise(key_noise, energy, batch)
-        log_z = first_log_z(key_start, energy, self.base(noise), batch)
+        noise = self.initial_noise(key_noise, energy, batch)
+        log_z = initial_log_z(key_start, energy, self.base(noise), batch)
         memory = _ADAM.init(partition_trainable(noise)[0])
         return LogZ(log_z), NoiseState(noise, memory, jnp.zeros((), jnp.int32))
 
     def base(self, noise: Any) -> Any:
-        """The part of the noise whose density is known, for the first estimate of log Z."""
+        """The part of the noise with a known density, for the initial estimate of log Z."""
         return noise
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: LogZ, state: NoiseState, batch: Array) -> tuple[Array, Step]:
@@ -111,25 +112,25 @@ class FlowNCE(AbstractLearnedNoise):
 
     ``min_θ max_φ E_data softplus(-G - log ν) + (1/ν) E_{q_φ} softplus(G + log ν)``, ``G = log p̃_θ - log q_φ``,
 
-    alternating, a step of each at every update. Noise that resembles the data tells the model more; at the end the two
-    learn from each other. For the first ``warm_start`` updates the flow goes up its likelihood of the data instead,
-    which brings it near them. log Z is learnt, as in `NCE`. Metrics: those of `NCE`, and ``log_likelihood_model`` and
-    ``log_likelihood_flow``, means of ``log p̃_θ`` and ``log q_φ`` over held-out rows where these are given, else over
-    the batch. Reference: Gao, Nijkamp, Kingma, Xu, Dai and Wu (2020), CVPR, "Flow Contrastive Estimation".
+    with alternating steps, one of each per training update. The model learns more from noise that resembles the data.
+    For the first ``warm_start`` updates the flow maximises its likelihood of the data instead, which brings it close.
+    log Z is learned, as in `NCE`. Metrics: those of `NCE`, and ``log_likelihood_model`` and ``log_likelihood_flow``,
+    the means of ``log p̃_θ`` and ``log q_φ`` over ``held_out`` if it is given, otherwise over the batch. Reference: Gao,
+    Nijkamp, Kingma, Xu, Dai and Wu (2020), CVPR, "Flow Contrastive Estimation".
 
     Args:
-        noise: a flow of `tw.noise.flow`, `tw.noise.fit_flow` or flowjax, of the points' shape; by default a small one
-            with the mean and deviations of the first batch.
-        learning_rate: of the flow's Adam; 0 leaves it as it is.
-        warm_start: updates at first in which the flow learns by maximum likelihood.
+        noise: a flow from `tw.noise.flow`, `tw.noise.fit_flow` or flowjax, of the points' shape; by default a small one
+            with the mean and standard deviations of the first batch.
+        learning_rate: the learning rate of the flow's Adam; 0 keeps the flow fixed.
+        warm_start: the number of first training updates in which the flow learns by maximum likelihood.
         nu: as in `NCE`.
         held_out: rows ``(n, *event)`` over which the two log-likelihoods are averaged.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data, energy = tw.data.two_moons(key, 500), tw.energies.MLP(2, width=16, key=key)
-    >>> objective = tw.objectives.FlowNCE(tw.noise.flow(2, key=key, layers=1, width=8, knots=4))
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key)
+    >>> key_data, key_model, key_flow, key_fit = jax.random.split(jax.random.key(0), 4)
+    >>> data, energy = tw.data.two_moons(key_data, 500), tw.energies.MLP(2, width=16, key=key_model)
+    >>> objective = tw.objectives.FlowNCE(tw.noise.flow(2, key=key_flow, layers=1, width=8, knots=4))
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(1e-3), steps=2, batch_size=100, key=key_fit)
     >>> run.history["log_likelihood_flow"].shape
     (2,)
     """
@@ -148,12 +149,12 @@ class FlowNCE(AbstractLearnedNoise):
         nu: float = 1.0,
         held_out: Any = None,
     ):
-        self.noise, self.nu = noise, as_nu(nu)
-        self.learning_rate = non_negative("learning_rate", learning_rate)
+        self.noise, self.nu = as_density(noise), as_nu(nu)
+        self.learning_rate = non_negative("learning_rate", learning_rate, scalar=True)
         self.warm_start = as_updates("warm_start", warm_start, 0)
         self.held_out = None if held_out is None else finite("held_out", held_out)
 
-    def first_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
+    def initial_noise(self, key: PRNGKeyArray, energy: Any, batch: Array) -> Any:
         space = point_space(energy, batch)
         if isinstance(space, Discrete):
             raise ValueError(
@@ -197,5 +198,5 @@ class FlowNCE(AbstractLearnedNoise):
 
 
 def as_updates(name: str, value: Any, least: int) -> Array:
-    """A number of updates as an array leaf, so that another one compiles nothing anew."""
+    """A number of training updates as an array leaf, so that a change of it does not recompile anything."""
     return jnp.asarray(whole_number(name, value, least) if is_concrete(value) else value, jnp.int32)

@@ -1,4 +1,4 @@
-"""Maximum likelihood with Monte Carlo negatives: CD-k, PCD, short-run training, the replay buffer."""
+"""Maximum likelihood with Monte Carlo negatives: CD-k, PCD, short-run training, replay buffers."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -21,49 +21,50 @@ from thalweg.core import (
     whole_number,
 )
 from thalweg.objectives.batches import check_batch
-from thalweg.objectives.chains import init_start, require_flow, run_chains
+from thalweg.objectives.chains import init_start, require_differentiable_step, run_chains
 from thalweg.samplers.langevin import Langevin
 from thalweg.samplers.run import check_kernel
 from thalweg.samplers.starts import ReplayBuffer, Start, as_start
 
 
 class MaximumLikelihood(Objective):
-    r"""The gradient of the log-likelihood with its expectation taken by Monte Carlo,
+    r"""The gradient of the log-likelihood, with the expectation estimated by Monte Carlo,
 
     ``∇ log p_θ(x) = -∇E_θ(x) + E_{p_θ}[∇E_θ]``,
 
-    as the loss ``mean E_θ(data) - mean E_θ(negatives)``, the negatives being where ``steps`` steps of ``kernel`` from
-    ``start`` end. The start makes the method: `from_data` is CD-k (Hinton 2002), `persistent` is PCD (Tieleman 2008),
-    `from_noise` is short-run training (Nijkamp et al. 2019), `ReplayBuffer` is Du and Mordatch's (2019). With
-    `ParallelTempering` as the kernel a start keeps all rungs of every chain (Desjardins et al. 2010). Starts
-    keep states of the kernel, momenta included; on a space with a support the chains stay inside. With a
-    `ConditionalEnergy` and data ``(x, c)`` every chain has a condition, and ``p(x | c)`` is learnt.
+    as the loss ``mean E_θ(data) - mean E_θ(negatives)``. The negatives are the ends of chains of ``steps`` steps of
+    ``kernel`` from ``start``. The start makes the method: `from_data` is CD-k (Hinton 2002), `persistent` is PCD
+    (Tieleman 2008), `from_noise` is short-run training (Nijkamp et al. 2019), `ReplayBuffer` is the buffer of Du and
+    Mordatch (2019). With `ParallelTempering` as the kernel, a start keeps all rungs of every chain (Desjardins et al.
+    2010). Starts keep kernel states, momenta included; on constrained spaces the chains stay inside. With a
+    `ConditionalEnergy` and data ``(x, c)`` every chain has its own condition, and the model learns ``p(x | c)``.
 
-    The negatives depend on θ too, and the gradient above leaves that out: with ``sampler_gradient=w`` the loss has
-    the term ``w·mean E_frozen(x_t)`` more, in which ``E_frozen`` has constant parameters and ``x_t`` is a function of θ
-    through the last ``sampler_gradient_steps`` steps of the chain. With w = -1 it is the energy part of the term by
-    which ``∇CD_t`` differs, ``-(∂/∂θ) E_{p_θ^t}[E_frozen(x) + log p^t_frozen(x)]``; the published code of improved
-    contrastive divergence (Du et al. 2021) has w > 0, which pulls the negatives downhill.
+    The negatives depend on θ too, which the gradient above ignores. ``sampler_gradient=w`` adds the term
+    ``w·mean E_frozen(x_t)`` to the loss, in which ``E_frozen`` has constant parameters and ``x_t`` is a function of θ
+    through the last ``sampler_gradient_steps`` steps of the chain. With w = -1 this is the energy part of the term that
+    the gradient of ``CD_t`` has in addition, ``-(∂/∂θ) E_{p_θ^t}[E_frozen(x) + log p^t_frozen(x)]``; the published code
+    of improved contrastive divergence (Du et al. 2021) has w > 0, which pulls the negatives downhill.
 
-    The loss is an energy gap, no bound on anything: it may be negative, and it says nothing about convergence.
-    Metrics: ``energy_gap``, ``energy_data``, ``energy_samples``, and ``gradient_norm`` (the mean of ‖∇E‖₂ along the
-    chains, the signal of instability), ``acceptance``, ``swap_rate``, ``divergences`` where the kernel has them.
+    The loss is an energy gap, not a bound: it may be negative, and it does not measure convergence. Metrics:
+    ``energy_gap``, ``energy_data``, ``energy_samples``; ``gradient_norm``, the mean of ‖∇E‖₂ along the chains, which
+    grows when training becomes unstable; and ``acceptance``, ``swap_rate``, ``divergences`` if the kernel has them;
+    ``sample_norm``, the mean of ‖x‖₂ over the samples, on real coordinates.
 
     Args:
         kernel: any kernel; by default ``Langevin(0.1)``.
-        steps: steps of the chains per update.
-        start: where chains begin; by default ``ReplayBuffer(10_000, 0.05)``.
+        steps: the number of kernel steps of the chains per training update.
+        start: where chains start; by default ``ReplayBuffer(10_000, 0.05)``.
         energy_penalty: weight w ≥ 0 of ``w·mean(E(data)² + E(negatives)²)``, which keeps energies near zero.
-        sampler_gradient: the weight w above, of either sign; by default there is no such term. Needs a kernel without
-            an accept step on a continuous space: `Langevin`, `UnderdampedLangevin`.
-        sampler_gradient_steps: through how many of the last steps the gradient goes.
+        sampler_gradient: the weight w of the term above, of either sign; by default there is no such term. It needs a
+            kernel without an accept step on a continuous space: `Langevin`, `UnderdampedLangevin`.
+        sampler_gradient_steps: the number of last steps of a chain that are differentiated.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = 2.0 + jax.random.normal(key, (500, 1))
+    >>> key_data, key_fit = jax.random.split(jax.random.key(0))
+    >>> data = 2.0 + jax.random.normal(key_data, (500, 1))
     >>> objective = tw.objectives.MaximumLikelihood(tw.samplers.MALA(0.5), steps=5, start=tw.samplers.persistent())
     >>> energy = tw.energies.Gaussian(jnp.zeros(1), jnp.ones(1))
-    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=100, key=key)
+    >>> run = tw.fit(energy, data, objective, optimizer=optax.adam(0.05), steps=200, batch_size=100, key=key_fit)
     >>> bool(abs(run.energy.mean[0] - 2.0) < 0.3)
     True
     """
@@ -88,8 +89,10 @@ class MaximumLikelihood(Objective):
         self.kernel = as_kernel(kernel)
         self.steps = whole_number("steps", steps, hint="CD-1 is steps=1")
         self.start = ReplayBuffer(10_000) if start is None else as_start(start)
-        self.energy_penalty = non_negative("energy_penalty", energy_penalty)
-        self.sampler_gradient = None if sampler_gradient is None else finite("sampler_gradient", sampler_gradient)
+        self.energy_penalty = non_negative("energy_penalty", energy_penalty, scalar=True)
+        self.sampler_gradient = (
+            None if sampler_gradient is None else finite("sampler_gradient", sampler_gradient, scalar=True)
+        )
         self.sampler_gradient_steps = whole_number("sampler_gradient_steps", sampler_gradient_steps, hint="1 is usual")
         if self.sampler_gradient_steps > self.steps:
             raise ValueError(
@@ -100,7 +103,7 @@ class MaximumLikelihood(Objective):
         check_batch(self, energy, batch)
         memory = init_start(energy, self.kernel, self.start, batch, key=key)
         if self.sampler_gradient is not None:
-            require_flow(energy, self.kernel, self.start, memory, batch)
+            require_differentiable_step(energy, self.kernel, self.start, memory, batch)
         return None, memory
 
     def loss(self, key: PRNGKeyArray, energy: Any, params: None, state: PyTree, batch: PyTree) -> tuple[Array, Step]:
@@ -121,7 +124,7 @@ class MaximumLikelihood(Objective):
 
 
 def as_kernel(kernel: Any) -> Any:
-    """A kernel as it is, refused where it is none; by default Langevin's."""
+    """The kernel itself; raises if it is not a kernel. ``None`` gives ``Langevin(0.1)``."""
     if kernel is None:
         return Langevin(0.1)
     check_kernel(kernel)
@@ -129,9 +132,9 @@ def as_kernel(kernel: Any) -> Any:
 
 
 def energies_of_both(energy: Any, batch: PyTree, x: PyTree, conditions: PyTree) -> Array:
-    """The energies of the data, then of samples ``x``, each under its own condition, ``(rows + chains,)``.
+    """The energies of the data, then of samples ``x``, each at its own condition, ``(rows + chains,)``.
 
-    One pass over both halves: the same matrix products at twice the batch.
+    Both halves are evaluated as one batch.
     """
     data, given = split_batch(energy, batch)
     both = None if given is None else concatenate(given, conditions)

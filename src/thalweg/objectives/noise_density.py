@@ -1,4 +1,4 @@
-"""The noise that data are contrasted with: given and checked, or made for the space and fitted to the first batch."""
+"""The noise density of a contrastive objective: given and checked, or fitted to the first batch."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import count_chains, is_concrete
+from thalweg.core import check_instance, count_chains, is_concrete
 from thalweg.noise.densities import Uniform, as_noise, fit_gaussian, require_support
 from thalweg.noise.independent import fit_independent
 from thalweg.spaces import (
@@ -24,12 +24,12 @@ from thalweg.spaces import (
     to_real,
 )
 
-# noise points that are looked at to see whether the noise keeps a support
-_LOOKED_AT = 1000
+# the number of noise points drawn to check that the noise stays in a constrained space
+_CHECKED_POINTS = 1000
 
 
 class OnSupport(eqx.Module):
-    """A density of real coordinates z as one of points x: ``log p(x) = log p(z(x)) - log |det dx/dz|``."""
+    """A density of real coordinates z as a density of points x: ``log p(x) = log p(z(x)) - log |det dx/dz|``."""
 
     density: Any
     coordinates: Coordinates
@@ -44,9 +44,17 @@ class OnSupport(eqx.Module):
         return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), x)
 
 
+def as_density(noise: Any) -> Any:
+    """``noise`` itself or None, refused where it is no density."""
+    if noise is not None:
+        needs = "noise with sample(key, shape) and log_prob(x)"
+        check_instance(needs, noise, ("sample", "log_prob"), "tw.noise.fit_gaussian(data)")
+    return noise
+
+
 def prepare_noise(name: str, key: PRNGKeyArray, noise: Any, energy: Any, x: PyTree) -> tuple[Any, Any]:
-    """The noise to use, checked against the points of the first batch; and once more where it was fitted to them, else
-    ``None``. ``name`` is that of the objective."""
+    """The noise to use, checked against the first batch; and the noise again if it was fitted to that batch, otherwise
+    ``None``. ``name`` is the objective, for messages."""
     space = point_space(energy, x)
     if noise is None:
         made = _fit(name, energy, space, x)
@@ -63,13 +71,13 @@ def prepare_noise(name: str, key: PRNGKeyArray, noise: Any, energy: Any, x: PyTr
 
 
 def draw_noise(key: PRNGKeyArray, noise: Any, count: int, like: PyTree) -> tuple[PyTree, Array]:
-    """Noise points of the type of the points ``like``, and their ``log_prob``."""
+    """``count`` noise points with the dtype of the points ``like``, and their ``log_prob``."""
     y = jax.tree.map(lambda leaf, x: leaf.astype(x.dtype), noise.sample(key, (count,)), like)
     return y, jax.vmap(noise.log_prob)(y)
 
 
 def _fit(name: str, energy: Any, space: Space, x: PyTree) -> Any:
-    """The usual noise of a space, with the numbers of the first batch."""
+    """The default noise of a space, fitted to the first batch."""
     if isinstance(space, Finite):
         return fit_independent(x, space)
     if isinstance(space, Interval):
@@ -77,9 +85,7 @@ def _fit(name: str, energy: Any, space: Space, x: PyTree) -> Any:
     if isinstance(space, Real):
         return fit_gaussian(x)
     if not is_continuous(space):
-        raise ValueError(
-            f"expected noise for {name} on {space}, which has no usual one, got none; give a density on it"
-        )
+        raise ValueError(f"expected noise for {name} on {space}, which has no default, got none; give a density on it")
     coordinates = coordinates_of(name, energy, x)
     if coordinates is None:
         return fit_gaussian(x)
@@ -87,7 +93,7 @@ def _fit(name: str, energy: Any, space: Space, x: PyTree) -> Any:
 
 
 def _check_tree(noise: Any, x: PyTree) -> None:
-    """Refuse noise that is no density on points like the trees ``x``."""
+    """Raise if the noise is not a density on trees like ``x``."""
     for method in ("sample", "log_prob"):
         if not callable(getattr(noise, method, None)):
             raise ValueError(
@@ -104,7 +110,7 @@ def _check_tree(noise: Any, x: PyTree) -> None:
 
 
 def require_density(noise: Any, x: PyTree) -> None:
-    """Refuse data where the noise has no density."""
+    """Raise if the noise has no density at some of the data."""
     if isinstance(x, (jax.Array, np.ndarray)):
         require_support(noise, jnp.asarray(x))
         return
@@ -118,8 +124,8 @@ def require_density(noise: Any, x: PyTree) -> None:
 
 
 def _require_inside(name: str, key: PRNGKeyArray, noise: Any, space: Space, x: PyTree) -> None:
-    """Refuse noise that leaves a support, where the model is no density and its energy means nothing."""
-    y, _ = draw_noise(key, noise, _LOOKED_AT, x)
+    """Raise if noise points lie outside a constrained space, where the energy is meaningless."""
+    y, _ = draw_noise(key, noise, _CHECKED_POINTS, x)
     inside = jax.vmap(space.contains)(y)
     if is_concrete(inside) and not np.all(inside):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Score matching along random directions: Hutchinson's, sliced, and by finite differences."""
+"""Score matching along random directions: Hutchinson's estimator, sliced, and by finite differences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,15 +25,15 @@ class AbstractProjected(AbstractPartialIntegration):
     law: str = eqx.field(static=True, default="rademacher")
 
     def __check_init__(self):
-        if self.law not in _LAWS:
+        if not isinstance(self.law, str) or self.law not in _LAWS:
             raise ValueError(f"expected law {' or '.join(map(repr, _LAWS))}, got {self.law!r}; name one of these")
 
     def directions(self, key: PRNGKeyArray, batch: Array) -> Array:
-        """``(projections, *batch.shape)``."""
+        """Random directions, ``(projections, *batch.shape)``."""
         return directions(key, self.law, (self.projections, *batch.shape), batch.dtype)
 
     def over_directions(self, along: Callable[[Array], Any], key: PRNGKeyArray, batch: Array, axes: Any = 0) -> Any:
-        """``along(v)`` for every direction, under `jax.vmap`; one direction needs none, which doubles its speed."""
+        """``along(v)`` for every direction v; a single direction is not batched, which doubles its speed."""
         v = self.directions(key, batch)
         if self.projections > 1:
             return jax.vmap(along, out_axes=axes)(v)
@@ -46,12 +46,11 @@ class AbstractProjected(AbstractPartialIntegration):
 class HutchinsonScoreMatching(AbstractProjected):
     r"""``½‖s_θ(x)‖² + vᵀ∇s_θ(x)v``: the trace by Hutchinson's estimator, at the cost of one more derivative.
 
-    Also known as the variance-reduced form of sliced score matching. References: Hutchinson (1990); Song et al.
-    (2019), UAI.
+    Also known as sliced score matching with variance reduction. References: Hutchinson (1990); Song et al. (2019), UAI.
 
     Args:
-        projections: directions per point.
-        law: of v: ``"rademacher"``, ``"gaussian"`` or ``"sphere"`` (of radius √d).
+        projections: the number of directions per point.
+        law: the distribution of v: ``"rademacher"``, ``"gaussian"`` or ``"sphere"`` (of radius √d).
 
     >>> import jax, thalweg as tw
     >>> data = jax.random.normal(jax.random.key(0), (1000, 3))
@@ -71,15 +70,15 @@ class HutchinsonScoreMatching(AbstractProjected):
 
 
 class SlicedScoreMatching(AbstractProjected):
-    r"""``½(vᵀs_θ(x))² + vᵀ∇s_θ(x)v``: the Fisher divergence seen along random directions.
+    r"""``½(vᵀs_θ(x))² + vᵀ∇s_θ(x)v``: the Fisher divergence projected on random directions v.
 
-    Needs only derivatives along v: of an energy, the first two derivatives of ``t ↦ E(x + tv)``, both forward. Its
-    expectation over v is `ImplicitScoreMatching`; `HutchinsonScoreMatching` has the smaller variance. Reference: Song,
-    Garg, Shi and Ermon (2019), UAI.
+    Needs only derivatives along v: for an energy, the first two derivatives of ``t ↦ E(x + tv)``, both in forward mode.
+    Its expectation over v is `ImplicitScoreMatching`; `HutchinsonScoreMatching` has a smaller variance. Reference:
+    Song, Garg, Shi and Ermon (2019), UAI.
 
     Args:
-        projections: directions per point.
-        law: of v: ``"rademacher"``, ``"gaussian"`` or ``"sphere"`` (of radius √d).
+        projections: the number of directions per point.
+        law: the distribution of v: ``"rademacher"``, ``"gaussian"`` or ``"sphere"`` (of radius √d).
 
     >>> import jax, thalweg as tw
     >>> data = jax.random.normal(jax.random.key(0), (1000, 3))
@@ -110,13 +109,14 @@ class FiniteDifferenceScoreMatching(AbstractProjected):
 
     ``½((E₊ - E₋)/2t)² - (E₊ - 2E₀ + E₋)/t²`` with ``E± = E(x ± tv)``, ``t = ε/√d``,
 
-    and for a score network ``½(vᵀ(s₊ + s₋)/2)² + vᵀ(s₊ - s₋)/2t``. Only the model's own values are differentiated, and
-    only in θ. The error against sliced is of second order in ε. Reference: Pang et al. (2020), NeurIPS.
+    and for a score network ``½(vᵀ(s₊ + s₋)/2)² + vᵀ(s₊ - s₋)/2t``. No derivatives in x are needed, only one gradient in
+    θ. The difference from `SlicedScoreMatching` is of second order in ε. Reference: Pang et al. (2020), NeurIPS.
 
     Args:
-        projections: directions per point.
-        law: of v: ``"rademacher"``, ``"gaussian"`` or ``"sphere"`` (of radius √d).
-        epsilon: length of the displacement; small against the scale of the data, large against rounding.
+        projections: the number of directions per point.
+        law: the distribution of v: ``"rademacher"``, ``"gaussian"`` or ``"sphere"`` (of radius √d).
+        epsilon: ε, the length of the displacement; small compared with the scale of the data, large compared with
+            rounding errors.
 
     >>> import jax, thalweg as tw
     >>> data = jax.random.normal(jax.random.key(0), (1000, 3))
@@ -126,20 +126,20 @@ class FiniteDifferenceScoreMatching(AbstractProjected):
     True
     """
 
-    epsilon: Array = eqx.field(converter=lambda value: positive("epsilon", value), default=0.1)
+    epsilon: Array = eqx.field(converter=lambda value: positive("epsilon", value, scalar=True), default=0.1)
 
     def points(self, key, model, batch):
         t = self.epsilon / np.sqrt(batch[0].size)
         rows, n = batch.shape[0], self.projections
         v = self.directions(key, batch)
         beside = [(batch + side * v).reshape(-1, *batch.shape[1:]) for side in (t, -t)]
-        # of a score network these are its scores
+        # for a score network these are scores
         plus, minus = (energies(tile(model, n), points) for points in beside)
         if is_score(model):
             v = v.reshape(plus.shape)
             first, second = dots(v, (plus + minus) / 2), dots(v, plus - minus) / (2 * t)
         else:
-            # E₀ has a constant weight, so its gradient is done with, and its memory free, before the others'
+            # evaluated separately: E₀ has a constant weight, so its memory is freed before the others' gradient
             here = jnp.tile(energies(model, batch), n)
             first, second = (minus - plus) / (2 * t), -((plus - here) + (minus - here)) / t**2
         return jnp.mean((0.5 * first**2 + second).reshape(n, rows), axis=0)
@@ -157,7 +157,7 @@ def directions(key: PRNGKeyArray, law: str, shape: tuple[int, ...], dtype: Any =
 
 
 def _signs(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    """±1 with even chances, 32 of them from a random word."""
+    """±1 with equal probability, 32 of them from each random word."""
     count = int(np.prod(shape, dtype=np.int64))
     words = jax.random.bits(key, (-(-count // 32), 1), np.uint32)
     bits = (words >> np.arange(32, dtype=np.uint32)) & np.uint32(1)

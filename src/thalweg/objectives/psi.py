@@ -1,6 +1,6 @@
-r"""Convex functions ψ of a ratio, each of which makes a Bregman divergence between densities.
+r"""Convex functions ψ of a density ratio u; each defines a Bregman divergence.
 
-All is computed from ``log u``: ``S1 = ψ'(u)`` and ``S0 = uψ'(u) - ψ(u)``, of which ``dS0 = u·dS1``.
+Everything is computed from ``log u``: ``S1 = ψ'(u)`` and ``S0 = uψ'(u) - ψ(u)``, with ``dS0 = u·dS1``.
 """
 
 import abc
@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from thalweg.core import finite, is_concrete
+from thalweg.core import Module, finite, is_concrete
 
-# where a user's ψ is looked at: u from a thousandth to a thousand
+# where a user's ψ is checked: u from 1/1000 to 1000
 _LOG_U = np.linspace(-np.log(1e3), np.log(1e3), 241, dtype=np.float32)
-# rounding of a derivative in single precision, against the numbers it is made of
+# rounding error of a derivative in single precision, relative to its terms
 _ROUNDING, _TINY = 1e-4, 1e-30
 
 
-class AbstractPsi(eqx.Module):
-    """A convex function ψ of a ratio u > 0, known by ``S1`` and ``S0`` as functions of ``log u``."""
+class AbstractPsi(Module):
+    """A convex function ψ of a ratio u > 0, given by ``S1`` and ``S0`` as functions of ``log u``."""
 
     @abc.abstractmethod
     def s1(self, log_u: Array) -> Array:
@@ -39,9 +39,9 @@ class AbstractPsi(eqx.Module):
 
 
 class Logistic(AbstractPsi):
-    """``ψ = u log u - (1+u) log(1+u)``: ``S1 = -softplus(-log u)``, ``S0 = softplus(log u)``. It makes NCE.
+    """``ψ = u log u - (1+u) log(1+u)``: ``S1 = -softplus(-log u)``, ``S0 = softplus(log u)``. This gives NCE.
 
-    Finite, with its gradient, for any log u.
+    The values and their gradients are finite for any log u.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> float(tw.objectives.Logistic().s0(jnp.array(1e4)))
@@ -114,7 +114,7 @@ class Power(AbstractPsi):
     (2.0, 0.0)
     """
 
-    beta: Array = eqx.field(converter=lambda value: finite("beta", value))
+    beta: Array = eqx.field(converter=lambda value: finite("beta", value, scalar=True))
 
     def s1(self, log_u: Array) -> Array:
         return _power(self.beta, log_u)
@@ -126,12 +126,12 @@ class Power(AbstractPsi):
 class Custom(AbstractPsi):
     r"""Any convex ψ, given as a function of u > 0 that JAX can differentiate, or by its S0 and S1.
 
-    Looked at between u = 1/1000 and 1000 when it is made: a ψ that is not convex there is refused, and so are S0 and S1
-    that belong to no one ψ (``dS0 = u·dS1`` must hold).
+    It is checked between u = 1/1000 and 1000: construction raises if ψ is not convex there, or if S0 and S1 do not
+    belong to the same ψ (``dS0 = u·dS1`` must hold).
 
     Args:
         psi: ``psi(u) -> scalar``.
-        s1: ``s1(log_u) -> scalar``, with ``s0``, instead of ``psi``: where u itself would overflow.
+        s1: ``s1(log_u) -> scalar``, together with ``s0`` instead of ``psi``, for when u itself would overflow.
         s0: ``s0(log_u) -> scalar``.
 
     >>> import jax.numpy as jnp, thalweg as tw
@@ -156,6 +156,8 @@ class Custom(AbstractPsi):
         for name, given in (("psi", psi), ("s1", s1), ("s0", s0)):
             if given is not None and (isinstance(given, type) or not callable(given)):
                 raise ValueError(f"expected {name} to be a function of one number, got {given!r:.60}; give a callable")
+            if given is not None:
+                _require_number(name, given)
         self.psi, self.slope, self.rest = psi, s1, s0
         _require_convex(self)
 
@@ -177,7 +179,7 @@ class Custom(AbstractPsi):
 
 
 def as_psi(psi: Any) -> AbstractPsi:
-    """A ψ as it is, a function of u as `Custom`, and nothing as `Logistic`."""
+    """A ψ itself; a function of u as `Custom`; ``None`` as `Logistic`."""
     if psi is None:
         return Logistic()
     if isinstance(psi, AbstractPsi):
@@ -192,31 +194,43 @@ def _each(function: Callable[[Array], Array], values: Array) -> Array:
     return jnp.vectorize(function)(values)
 
 
+def _require_number(name: str, function: Callable[[Array], Array]) -> None:
+    """Refuse a function that does not take one number, or does not return one."""
+    try:
+        made = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.result_type(float)))
+    except TypeError as problem:
+        raise ValueError(
+            f"expected {name} to be a function of one number, got one that fails there: {problem!s:.80}; mend it"
+        ) from problem
+    if getattr(made, "shape", None) != () or not jnp.issubdtype(made.dtype, jnp.floating):
+        raise ValueError(f"expected {name} to return one real number, got {made!r:.60}; return a scalar")
+
+
 def _power(a: Array, log_u: Array) -> Array:
     """``(u^a - 1)/a``, which is ``log u`` at ``a = 0``."""
     t = a * log_u
     small = jnp.abs(t) < 1e-2
     series = 1 + t / 2 * (1 + t / 3 * (1 + t / 4))
-    # the branch not taken must stay finite, or its gradient would be NaN
+    # the unused branch must stay finite, because its gradient would otherwise be NaN
     safe = jnp.where(small, 1.0, t)
     return log_u * jnp.where(small, series, jnp.expm1(safe) / safe)
 
 
 def _require_convex(psi: Custom) -> None:
-    """Refuse a ψ that bends downwards somewhere, and an S0 that is not that of S1."""
+    """Raise if ψ is not convex, or if S0 does not belong to S1."""
     both = [jax.vmap(jax.value_and_grad(s))(jnp.asarray(_LOG_U)) for s in (psi.s1, psi.s0)]
     if not all(is_concrete(leaf) for leaf in jax.tree.leaves(both)):
         return
     ((s1, bend), (s0, bend0)), u = np.asarray(both, np.float64), np.exp(_LOG_U, dtype=np.float64)
-    # where ψ overflows, or falls below what single precision can hold, nothing can be said
+    # where ψ overflows or underflows in single precision, nothing can be checked
     known = np.isfinite([s1, s0, bend, bend0]).all(axis=0)
     s1, s0, bend, bend0, u = (values[known] for values in (s1, s0, bend, bend0, u))
-    # uψ'' against the numbers it is the difference of
+    # the size of the terms whose difference is uψ''
     size = np.abs(s1) + np.abs(s0) / u + _TINY
     down = bend < -_ROUNDING * size
     if down.any() or not np.any(bend > _ROUNDING * size):
         where = f"psi''(u) < 0 at u = {u[np.argmax(down)]:.3g}" if down.any() else "psi'' = 0 everywhere"
-        raise ValueError(f"expected a convex psi, got {where}; give one that bends upwards, such as u²/2")
+        raise ValueError(f"expected a convex psi, got {where}; give a convex function such as u²/2")
     apart = np.abs(bend0 - u * bend) > 10 * _ROUNDING * (np.abs(bend0) + u * np.abs(bend) + u * size)
     if apart.any():
         raise ValueError(

@@ -1,11 +1,11 @@
-r"""Score matching that integrates by parts: training without log Z, from derivatives of the score along directions.
+r"""Score matching: explicit, implicit and regularised. Training without log Z.
 
-All minimise the Fisher divergence ``D_F = ½E_p‖∇log p - s_θ‖²`` between the data's density and the model, each in a
-form that needs no ``∇log p``. The model is an energy (``s = -∇E``) or a score network. Derivatives along a direction
-are forward derivatives of the score; no Hessian is ever formed. Images need no flattening.
+All minimise the Fisher divergence ``D_F = ½E_p‖∇log p - s_θ‖²`` between the data's density and the model; integration
+by parts gives forms that do not need ``∇log p``. The model is an energy (``s = -∇E``) or a score network. Directional
+derivatives of the score use forward mode; no Hessian is formed. Images need not be flattened.
 
-Where points have a support (`Positive`, `Simplex`, …) or are trees, scores are matched in their real coordinates
-``z(x)``: the density of z has no edges, and it is the data's exactly when the density of x is.
+On constrained spaces (`Positive`, `Simplex`, …) and for trees, scores are matched in real coordinates ``z(x)``. The
+density of z has no boundary, and it equals that of the data exactly if the density of x does.
 """
 
 import abc
@@ -36,14 +36,15 @@ from thalweg.energies.analytic import Gaussian
 from thalweg.objectives.batches import check_batch, on_real_coordinates
 from thalweg.spaces import coordinates_of, on_reals
 
-# directions taken at once by the exact trace: memory of that many gradients
+# the number of directions processed at once for the exact trace; memory grows with it
 _AT_ONCE = 64
-# ties: so large a share of a column at its smallest or largest value is an edge, where a density has no score
+# with a larger share than _TIES of a coordinate at its smallest or largest value, the density has a boundary and no
+# score there; checked from _ROWS rows on
 _TIES, _ROWS = 0.1, 20
 
 
 class AbstractScoreObjective(Objective):
-    """A mean over points of a loss that `points` gives, one number a point."""
+    """The mean over points of the losses that `points` returns."""
 
     minimised_at_truth: ClassVar[bool] = True
     conditional: ClassVar[bool] = True
@@ -53,7 +54,7 @@ class AbstractScoreObjective(Objective):
         """The loss of every point of a batch; model and points are in real coordinates."""
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
-        # first, so that a discrete space is refused for having no gradients
+        # first, so that on a discrete space the message says that there are no gradients
         coordinates_of(type(self).__name__, energy, split_batch(energy, batch)[0])
         check_batch(self, energy, batch, scores=True)
         return None, None
@@ -64,10 +65,10 @@ class AbstractScoreObjective(Objective):
 
 
 class ExplicitScoreMatching(AbstractScoreObjective):
-    r"""``½‖s_θ(x) - s_data(x)‖²``, where the score of the data is known: the Fisher divergence itself.
+    r"""``½‖s_θ(x) - s_data(x)‖²`` with the known score of the data: the Fisher divergence itself.
 
     Args:
-        truth: the data's score, ``x -> array of x's shape``, or an energy whose score it is; a `ConditionalEnergy`
+        truth: the score of the data, ``x -> array of x's shape``, or an energy with this score; a `ConditionalEnergy`
             for data ``(x, c)``.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -112,7 +113,7 @@ class ExplicitScoreMatching(AbstractScoreObjective):
 
 
 class AbstractPartialIntegration(AbstractScoreObjective):
-    """Score matching by partial integration, which holds where the density falls to nothing at its edges."""
+    """Score matching by integration by parts, which is valid if the density vanishes at its boundary."""
 
     def init(self, key: PRNGKeyArray, energy: Any, batch: PyTree) -> tuple[None, PyTree]:
         super().init(key, energy, batch)
@@ -123,8 +124,8 @@ class AbstractPartialIntegration(AbstractScoreObjective):
 class ImplicitScoreMatching(AbstractPartialIntegration):
     r"""``½‖s_θ(x)‖² + tr ∇s_θ(x)`` with the exact trace.
 
-    Equal to `ExplicitScoreMatching` up to a constant of the data. The trace takes one forward derivative per
-    dimension: **time grows linearly with d**; `SlicedScoreMatching` and the others do not grow so. Reference:
+    Equal to `ExplicitScoreMatching` up to a constant that depends on the data only. The trace takes one forward
+    derivative per dimension, so **time grows linearly with d**; that of `SlicedScoreMatching` does not. Reference:
     Hyvärinen (2005), JMLR 6.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -144,10 +145,10 @@ class ImplicitScoreMatching(AbstractPartialIntegration):
 
 
 class RegularisedScoreMatching(AbstractPartialIntegration):
-    r"""``½‖s_θ‖² + tr ∇s_θ + λ Σ_i (∂s_i/∂x_i)²``: implicit score matching that punishes sharp curvature.
+    r"""``½‖s_θ‖² + tr ∇s_θ + λ Σ_i (∂s_i/∂x_i)²``: implicit score matching with a penalty on curvature.
 
-    The last term is what noise of variance 2λ on the data would add, near enough: on a Gaussian with diagonal
-    covariance it learns ``Σ + 2λI`` exactly. Costs as `ImplicitScoreMatching`. Reference: Kingma and LeCun (2010),
+    The penalty acts approximately like noise of variance 2λ on the data: on a Gaussian with diagonal covariance it
+    learns ``Σ + 2λI`` exactly. The cost is that of `ImplicitScoreMatching`. Reference: Kingma and LeCun (2010),
     NeurIPS.
 
     Args:
@@ -161,14 +162,14 @@ class RegularisedScoreMatching(AbstractPartialIntegration):
     True
     """
 
-    weight: Array = eqx.field(converter=lambda value: positive("weight", value), default=0.01)
+    weight: Array = eqx.field(converter=lambda value: positive("weight", value, scalar=True), default=0.01)
 
     def points(self, key, model, batch):
         s, diagonal = _diagonal(model, batch)
         return 0.5 * squares(s) + jnp.sum(diagonal, axis=1) + self.weight * jnp.sum(diagonal**2, axis=1)
 
     def truth(self, energy: Any) -> Gaussian:
-        """On a Gaussian, where ``s = -A(x - μ)`` must solve ``½(AΣ + ΣA) + 2λ diag(A) = I``."""
+        """The learned model for Gaussian data: ``s = -A(x - μ)`` solves ``½(AΣ + ΣA) + 2λ diag(A) = I``."""
         if not isinstance(energy, Gaussian):
             raise ValueError(
                 f"expected a Gaussian, got {type(energy).__name__}: what the regulariser learns is known in closed "
@@ -186,8 +187,8 @@ class RegularisedScoreMatching(AbstractPartialIntegration):
 
 
 def refuse_edges(name: str, energy: Any, batch: PyTree) -> None:
-    """Refuse data that partial integration does not hold for: whole numbers, or many ties at the smallest or largest
-    value of a real coordinate, where the density is cut off (pixels at black or white, counts of zero)."""
+    """Raise for data for which integration by parts is not valid: whole numbers, or many ties at the smallest or
+    largest value of a real coordinate, where the density is cut off (black or white pixels, counts of zero)."""
     x = split_batch(energy, batch)[0]
     if not all(map(is_concrete, jax.tree.leaves(x))):
         return
@@ -216,15 +217,15 @@ def scores(model: Any, batch: Array) -> Array:
 
 
 def match_scores(model: Any, batch: Array, targets: Array) -> Float[Array, " rows"]:
-    """``½‖s_θ(x) - target‖²`` of every point and its target, to be differentiated in θ alone."""
+    """``½‖s_θ(x) - target‖²`` of every point and its target, to be differentiated in θ only."""
     return over_chains(half_square, model, batch, targets)
 
 
 def half_square(model: Callable[[Array], Array], x: Array, target: Array) -> Array:
-    """``½‖s_θ(x) - target‖²`` at one point, to be differentiated in θ alone.
+    """``½‖s_θ(x) - target‖²`` at one point, to be differentiated in θ only.
 
-    The gradient in θ is that of ``vᵀs_θ(x)`` with ``v = s_θ(x) - target`` held fixed; of an energy ``vᵀs`` is its
-    derivative along v, taken forward, so that no gradient in x is differentiated again.
+    The gradient in θ is that of ``vᵀs_θ(x)`` with ``v = s_θ(x) - target`` held constant. For an energy, ``vᵀs`` is
+    minus its directional derivative along v in forward mode, so no gradient in x needs to be differentiated again.
     """
     if isinstance(model, ScoreNetwork):
         return 0.5 * jnp.sum((model(x) - target) ** 2)
@@ -244,7 +245,7 @@ def squares(a: Array) -> Array:
 
 
 def _diagonal(model: Any, batch: Array) -> tuple[Array, Float[Array, "rows d"]]:
-    """``s`` and all ``∂s_i/∂x_i``, one forward derivative per coordinate, some at a time to bound the memory."""
+    """``s`` and all ``∂s_i/∂x_i``, one forward derivative per coordinate, in groups to bound the memory."""
     size = batch[0].size
 
     def along(i):

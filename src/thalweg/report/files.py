@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thalweg.core.records import read_records
+
 
 class Folder(NamedTuple):
     """A run folder as read: ``history`` and ``evaluations`` map each metric to ``(updates, values)``.
@@ -46,19 +48,9 @@ def _config(folder: Path) -> str:
 
 def _metrics(path: Path) -> tuple[dict, dict]:
     """The lines of updates and those of evaluations, by metric."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     rows: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-            rows[bool(row.get("evaluation", False))].append({"step": row["step"], **row})
-        except (json.JSONDecodeError, AttributeError, KeyError) as problem:
-            if number == len(lines) and isinstance(problem, json.JSONDecodeError):
-                break  # the run is writing this line now, or stopped while it did
-            raise ValueError(
-                f"{path}: expected a JSON object with a step on every line, got something else on line {number}; "
-                "remove that line"
-            ) from problem
+    for row in read_records(path):
+        rows["evaluation" in row].append(row)
     return _by_metric(rows[False]), _by_metric(rows[True])
 
 

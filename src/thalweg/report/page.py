@@ -45,6 +45,7 @@ def write_report(run_dir: str | Path) -> Path:
     page = PAGE.substitute(
         title=escape(folder.path.resolve().name),
         style=STYLE,
+        findings=_findings(folder.results),
         lead=_lead(folder),
         tiles=_tiles(folder.results),
         sections="\n".join(section for section in sections if section),
@@ -56,6 +57,18 @@ def write_report(run_dir: str | Path) -> Path:
 def _class_block(results: dict[str, Any]) -> dict[str, Any] | None:
     block = results.get("classes")
     return block if isinstance(block, dict) and block.keys() >= _CLASS_NUMBERS else None
+
+
+def _findings(results: dict[str, Any]) -> str:
+    """What the doctor of the training has seen go wrong, before all else."""
+    found = results.get("findings")
+    found = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    if not found:
+        return ""
+    ended = any(each.get("stops") for each in found)
+    title = "This training ran away and was stopped" if ended else "This training finished, but something is wrong"
+    items = "".join(f"<li>{escape(str(each.get('words', each.get('name'))))}</li>" for each in found)
+    return f'<div class="findings" role="alert"><strong>{title}.</strong><ul>{items}</ul></div>'
 
 
 def _lead(folder: Folder) -> str:
@@ -187,7 +200,8 @@ def _chain(folder: Folder) -> str:
 def _numbers(folder: Folder) -> str:
     if not folder.results:
         return _missing("Numbers", "No results yet: results.json is not there or empty.")
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _flat(folder.results))
+    shown = {name: value for name, value in folder.results.items() if name != "findings"}
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _flat(shown))
     return _section("Numbers", "", f'<div class="wide"><table>{rows}</table></div>')
 
 

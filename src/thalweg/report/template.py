@@ -22,6 +22,9 @@ main { max-width: 1040px; margin: 0 auto; padding: 40px 24px 64px; }
 h1 { margin: 0 0 14px; font-size: 32px; line-height: 1.2; overflow-wrap: anywhere; }
 h2 { margin: 0 0 6px; font-size: 20px; }
 .lead { margin: 0 0 20px; font-size: 18px; max-width: 60em; }
+.findings { margin: 0 0 20px; padding: 12px 16px; background: var(--paper); border: 1px solid var(--grid);
+  border-left: 5px solid var(--samples); border-radius: 10px; }
+.findings ul { margin: 6px 0 0; padding-left: 20px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 0 0 16px; }
 .tile, section { background: var(--paper); border: 1px solid var(--grid); border-radius: 10px; }
 .tile { padding: 12px 16px; margin: 0; }
@@ -60,6 +63,7 @@ $style</style>
 <header>
 <p class="kind">Thalweg, report of a run</p>
 <h1>$title</h1>
+$findings
 $lead
 $tiles
 </header>

@@ -1,13 +1,14 @@
 """Samplers: the chain loop, kernels, direct samplers, and chain starts."""
 
+from thalweg.core import shorten_signatures
 from thalweg.samplers.adapt import WarmedUp, warm_up
 from thalweg.samplers.annealing import AnnealedLangevin, SimulatedAnnealing
 from thalweg.samplers.chains import Chains
 from thalweg.samplers.checkerboard import Checkerboard
 from thalweg.samplers.direct import inversion, rejection
-from thalweg.samplers.discrete import GibbsWithGradients
 from thalweg.samplers.from_blackjax import from_blackjax
 from thalweg.samplers.gibbs import Gibbs
+from thalweg.samplers.gibbs_with_gradients import GibbsWithGradients
 from thalweg.samplers.hamiltonian import HMC, MALA
 from thalweg.samplers.langevin import GradientDescent, Langevin, UnderdampedLangevin
 from thalweg.samplers.metropolis import Independence, MetropolisHastings, Proposal, RandomWalk
@@ -53,3 +54,5 @@ __all__ = [
     "uniform_noise",
     "warm_up",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -1,4 +1,4 @@
-"""Warm-up: step sizes and mass matrices fitted to the target by a whole population, and a kernel tuned with them."""
+"""Warm-up: tunes the step size and mass matrix of a kernel with a population of chains."""
 
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from thalweg.core import (
     compiled,
     count_chains,
     energies,
+    flag,
     require_energy,
     select,
     space_of,
@@ -39,7 +40,7 @@ from thalweg.samplers.windows import (
 )
 from thalweg.spaces import as_points, coordinates_of, to_real
 
-# the first step size is doubled or halved at most this often
+# the initial step size is doubled or halved at most this many times
 _DOUBLINGS = 60
 
 
@@ -49,10 +50,16 @@ class _KernelAndPoints(NamedTuple):
 
 
 class WarmedUp(_KernelAndPoints):
-    """A tuned kernel, and where the chains are after the warm-up: ``kernel, x = warm_up(...)``.
+    """The result of `warm_up`: a tuned kernel and the positions of the chains, ``kernel, x = warm_up(...)``.
 
-    ``state`` is theirs too, to go on from with ``tw.sample(energy, kernel, state, …)``; ``moved`` says how often each
-    chain was found stuck and moved to where a healthy one was, ``(chains,)``; ``report`` says so in words.
+    ``state`` is the state of the chains, from which ``tw.sample(energy, kernel, state, …)`` continues; ``moved``
+    ``(chains,)`` counts how often each chain was stuck and moved to a healthy one; ``report`` is a summary in words.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> energy, mala = tw.energies.Gaussian(jnp.zeros(2)), tw.samplers.MALA(0.01)
+    >>> warmed = tw.samplers.warm_up(energy, mala, jnp.zeros((4, 2)), key=jax.random.key(0))
+    >>> bool(warmed.kernel.step_size > 0.1), warmed.x.shape, warmed.moved.shape
+    (True, (4, 2), (4,))
     """
 
     state: Any
@@ -78,25 +85,24 @@ def warm_up(
     target_acceptance: float | None = None,
     dense: bool = False,
 ) -> WarmedUp:
-    r"""A kernel with its step size and, where it has one, its mass matrix fitted to the target by all chains together.
+    r"""Tune the step size of a kernel and, if it has one, its mass matrix, using all chains together.
 
-    First every chain searches for a step size of its own, by dual averaging of its acceptance, and short windows give
-    the scale of each coordinate, ``√(var z / var ∇E)``. Then one step size serves all, and the covariance of all chains
-    over windows that grow gives the mass matrix. At the end the mass matrix stands and the step size settles. Chains
-    that never moved, or whose energy is far above that of the others, are stuck: they count for nothing, and in the
-    first half of the warm-up they are moved to where a healthy chain is; `WarmedUp` says which. Draws made while
-    adapting are not samples: go on from ``state`` with the tuned kernel.
+    First every chain adapts a step size of its own by dual averaging of its acceptance, and short windows give the
+    scale of each coordinate, ``√(var z / var ∇E)``. Then all chains share one step size, and the covariance of all
+    chains over growing windows gives the mass matrix. In the last part the mass matrix is fixed and only the step size
+    adapts. Chains that never moved, or whose energy is far above that of the others, count as stuck: they are ignored,
+    and in the first half of the warm-up they are moved to the position of a healthy chain (see `WarmedUp`). The states
+    visited during warm-up are not samples: continue from ``state`` with the tuned kernel.
     References: Hoffman and Gelman (2014), JMLR 15, §3.2; Carpenter et al. (2017), J. Stat. Softw. 76, for the windows.
 
     Args:
-        energy: any energy; on a space with a support all is fitted in its real coordinates.
-        kernel: any kernel that is `core.Tunable` (RandomWalk, MALA, HMC, NUTS); its own step size is where the search
-            starts.
-        init: where the chains start, ``(chains, *event)`` or a tree of such.
-        key: all randomness.
-        steps: of warm-up.
-        target_acceptance: by default the kernel's own.
-        dense: fit a dense mass matrix, not a diagonal one.
+        energy: any energy; on constrained spaces the kernel is tuned in real coordinates.
+        kernel: any kernel that is `core.Tunable` (RandomWalk, MALA, HMC, NUTS); the search starts at its step size.
+        init: where the chains start, ``(chains, *event)`` or a tree of such arrays.
+        key: the random key.
+        steps: the number of warm-up steps of every chain.
+        target_acceptance: the acceptance rate to reach; by default the kernel's own target.
+        dense: estimate a dense mass matrix instead of a diagonal one.
 
     Returns:
         `WarmedUp`, which unpacks as ``kernel, x``.
@@ -120,7 +126,7 @@ def warm_up(
     target = kernel.target_acceptance if target_acceptance is None else target_acceptance
     if not isinstance(target, (int, float)) or not 0 < target < 1:
         raise ValueError(f"expected target_acceptance in (0, 1), got {target!r}; leave it out for the usual one")
-    if dense and not isinstance(kernel, HasMassMatrix):
+    if flag("dense", dense) and not isinstance(kernel, HasMassMatrix):
         raise ValueError(
             f"expected a kernel with a mass matrix for dense=True, got {type(kernel).__name__}; leave dense out"
         )
@@ -162,9 +168,9 @@ def _warm_up(key, kernel, energy, x, target, steps, dense):
     check_scalar(energy, x)
     key_init, key_first, key_steps = jax.random.split(key, 3)
     state = kernel.init(key_init, energy, x)
-    fitted = _Fitted(kernel, energy, x, dense)
-    z, chains = fitted.real(state), count_chains(x)
-    first = fitted.first_step_size(key_first, state, target)
+    tuner = _Tuner(kernel, energy, x, dense)
+    z, chains = tuner.real(state), count_chains(x)
+    first = tuner.first_step_size(key_first, state, target)
     carry = _Carry(
         state,
         search_from(first, 10.0),
@@ -178,7 +184,7 @@ def _warm_up(key, kernel, energy, x, target, steps, dense):
 
     def end_window(now: _Carry, key, plan) -> _Carry:
         healthy = find_healthy(now.window)
-        # while chains come down, their drift says nothing of the scales they will find
+        # chains that still descend have not reached the target, so they tell nothing about its scales
         settled = healthy & find_settled(now.window, now.before)
         count = jnp.where(plan.early, settled, healthy)
         covariance = fit_covariance(now.window, jnp.where(jnp.any(count), count, healthy), now.covariance, plan.early)
@@ -186,9 +192,9 @@ def _warm_up(key, kernel, energy, x, target, steps, dense):
         donors, relocate = choose_donors(key, healthy), ~healthy & plan.moves
         state = select(relocate, jax.tree.map(lambda leaf: leaf[donors], now.state), now.state)
         own = jnp.where(relocate, now.own.log_mean[donors], now.own.log_mean)
-        # the step size goes on in the new units of the coordinates
+        # the step size is converted to the new scale of the coordinates
         scales = lambda matrix: jnp.log(jnp.diag(matrix) if dense else matrix)
-        change = 0.5 * jnp.max(scales(covariance) - scales(now.covariance)) if fitted.has_mass else 0.0
+        change = 0.5 * jnp.max(scales(covariance) - scales(now.covariance)) if tuner.has_mass else 0.0
         middle = jnp.sum(jnp.where(healthy, own, 0)) / jnp.sum(healthy)
         shared = jnp.where(plan.early, middle, now.shared.log_mean)
         return _Carry(
@@ -207,24 +213,24 @@ def _warm_up(key, kernel, energy, x, target, steps, dense):
         key_step, key_move = split(key)
         state, acceptance = lax.cond(
             plan.early,
-            lambda: fitted.step_each(key_step, now.state, jnp.exp(now.own.log_step), now.covariance),
-            lambda: fitted.step_all(key_step, now.state, jnp.exp(now.shared.log_step), now.covariance),
+            lambda: tuner.step_each(key_step, now.state, jnp.exp(now.own.log_step), now.covariance),
+            lambda: tuner.step_all(key_step, now.state, jnp.exp(now.shared.log_step), now.covariance),
         )
         own, mean = search_on(now.own, target - acceptance), jnp.sum(acceptance * now.healthy) / jnp.sum(now.healthy)
         shared = search_on(now.shared, target - mean)
         pick = lambda new, old: jax.tree.map(lambda a, b: jnp.where(plan.early, a, b), new, old)
-        window = add_step(now.window, fitted.real(now.state), fitted.real(state), *fitted.energy_and_gradient(state))
+        window = add_step(now.window, tuner.real(now.state), tuner.real(state), *tuner.energy_and_gradient(state))
         now = _Carry(state, pick(own, now.own), pick(now.shared, shared), *now[3:4], window, *now[5:])
         return lax.cond(plan.ends, lambda: end_window(now, key_move, plan), lambda: now), None
 
     plans = jax.tree.map(jnp.asarray, make_schedule(steps))
     carry, _ = lax.scan(one, carry, (split(key_steps, steps), plans))
-    tuned = fitted.tuned(kernel, jnp.exp(carry.shared.log_mean), carry.covariance)
+    tuned = tuner.tune(kernel, jnp.exp(carry.shared.log_mean), carry.covariance)
     return tuned, carry.state, carry.moved, carry.healthy
 
 
-class _Fitted:
-    """The kernel as a function of its step size and covariance, for all chains at one size or each at its own."""
+class _Tuner:
+    """Steps of the kernel with given step sizes and covariance: one size for all chains, or one for each."""
 
     def __init__(self, kernel: Any, energy: Any, x: PyTree, dense: bool):
         self.kernel, self.energy, self.dense = kernel, energy, dense
@@ -233,14 +239,14 @@ class _Fitted:
         self.base = kernel.get_step_size()
         self.middle = jnp.exp(jnp.mean(jnp.log(self.base)))
 
-    def tuned(self, kernel: Any, size: Array, covariance: Array) -> Any:
+    def tune(self, kernel: Any, size: Array, covariance: Array) -> Any:
         if self.has_mass:
             kernel = kernel.with_mass_matrix(jnp.linalg.inv(covariance) if self.dense else 1 / covariance)
-        # one factor for all coordinates of a size that has several
+        # if there is one step size per coordinate, all are multiplied by the same factor
         return kernel.with_step_size(self.base * (size / self.middle))
 
     def step_all(self, key, state, size, covariance):
-        state, info = self.tuned(self.kernel, size, covariance).step(key, self.energy, state)
+        state, info = self.tune(self.kernel, size, covariance).step(key, self.energy, state)
         return state, info.acceptance
 
     def step_each(self, key, state, sizes, covariance):
@@ -248,17 +254,18 @@ class _Fitted:
 
         def one(key, size, own):
             own = jax.tree.map(lambda leaf: leaf[None], own)
-            own, info = self.tuned(kernel, size, covariance).step(key, self.energy, own)
+            own, info = self.tune(kernel, size, covariance).step(key, self.energy, own)
             return jax.tree.map(lambda leaf: leaf[0], (own, info.acceptance))
 
         return jax.vmap(one)(split(key, len(sizes)), sizes, state)
 
     def first_step_size(self, key, state, target):
-        """Per chain: doubled or halved until the acceptance of a step crosses the target; its log."""
+        """The log of an initial step size for each chain: doubled or halved until the acceptance crosses the target."""
         chains = count_chains(state.x)
         covariance = jnp.ones(self.real(state).shape[1])
         covariance = jnp.diag(covariance) if self.dense else covariance
-        accepts = lambda size: self.step_each(key, state, size, covariance)[1] > target
+        # the same random numbers at every size, so that only the size decides
+        accepts = lambda size: self.step_each(jax.random.clone(key), state, size, covariance)[1] > target
         size = jnp.broadcast_to(self.middle, (chains,))
         up = accepts(size)
 
@@ -279,6 +286,6 @@ class _Fitted:
     def energy_and_gradient(self, state) -> tuple[Array, Array]:
         energy = state.energy if isinstance(state, AbstractEnergyState) else energies(self.energy, state.x)
         z = self.real(state)
-        # a kernel without gradients has no mass matrix to fit either
+        # a kernel without gradients has no mass matrix, so the gradient is not used
         gradient = state.gradient.reshape(z.shape) if isinstance(state, GradientState) else z
         return energy, gradient

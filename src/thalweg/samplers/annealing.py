@@ -1,4 +1,4 @@
-"""Kernels that change their target as they go: annealed Langevin over noise levels, simulated annealing."""
+"""Kernels whose target changes from step to step: annealed Langevin over noise levels, simulated annealing."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ from thalweg.core import (
     PerChain,
     State,
     count_chains,
+    flag,
     given,
     is_concrete,
     norm,
@@ -31,27 +32,28 @@ from thalweg.samplers.tempering import AbstractOverKernel
 from thalweg.spaces import coordinates_of
 
 
-class Counted(State):
-    """Chains that know how many steps each has taken."""
+class CountedState(State):
+    """The positions of the chains, and the number of steps each has taken, ``(chains,)``."""
 
     x: Array
     count: Array
 
 
 class AnnealedLangevin(ConditionalKernel):
-    r"""Langevin dynamics down a ladder of noise levels ``σ_1 > … > σ_L``: at level i, ``steps`` times
-    ``x ← x + (α_i/2) s(x, σ_i) + √α_i ε`` with ``α_i = ε·σ_i²/σ_L²``.
+    r"""Langevin dynamics over a ladder of noise levels ``σ_1 > … > σ_L``: at level i, ``steps`` times
+    ``x ← x + (α_i/2) s(x, σ_i) + √α_i z`` with ``α_i = ε·σ_i²/σ_L²`` and ``z ~ N(0, I)``.
 
     The model is a noise-conditional score network ``s(x, σ)`` or energy ``E(x, σ)``. One kernel step is one Langevin
-    step, so a full descent is ``steps·L`` of them (`length`); further steps stay at σ_L. With ``denoise`` the last step
-    of the descent ends with ``x ← x + σ_L² s(x, σ_L)``. Reference: Song and Ermon (2019), NeurIPS, algorithm 1.
+    step, so a full pass over the levels is ``steps·L`` kernel steps (`length`); further steps stay at σ_L. With
+    ``denoise`` the last step of the pass ends with ``x ← x + σ_L² s(x, σ_L)``. Reference: Song and Ermon (2019),
+    NeurIPS, algorithm 1.
 
     Args:
-        sigmas: ``(L,)``, falling.
-        steps: T, per level.
-        epsilon: the step size at the last level; by default the one at which chains leave every level with its own
-            spread, `tw.noise.annealed_step`, which follows from the ladder and ``steps``.
-        denoise: whether the descent ends with a denoising step.
+        sigmas: the noise levels ``(L,)``, in decreasing order.
+        steps: T, the number of Langevin steps per level.
+        epsilon: ε, the step size at the last level; by default chosen from the ladder and ``steps`` by
+            `tw.noise.annealed_step`, so that the samples have the right spread.
+        denoise: whether the pass ends with a denoising step.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> noisy = tw.as_score(lambda x, sigma: -x / (1 + sigma**2))  # N(0, 1) with noise of deviation sigma
@@ -78,28 +80,29 @@ class AnnealedLangevin(ConditionalKernel):
                     "expected epsilon where the noise levels are traced, got none; make the kernel outside of jit"
                 )
             epsilon = annealed_step(ladder, steps)
-        self.sigmas, self.steps, self.epsilon, self.denoise = ladder, steps, positive("epsilon", epsilon), denoise
+        self.sigmas, self.steps, self.denoise = ladder, steps, flag("denoise", denoise)
+        self.epsilon = positive("epsilon", epsilon, scalar=True)
 
     @property
     def length(self) -> int:
-        """The steps of a full descent."""
+        """The number of kernel steps of a full pass over the levels."""
         return self.steps * len(self.sigmas)
 
     def at_start(self, model: Any) -> Any:
         return given(model, self.sigmas[0])
 
-    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Counted:
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> CountedState:
         if coordinates_of("AnnealedLangevin", self.at_start(energy), x) is not None:
             raise ValueError(
                 "expected points that are arrays on R^d for AnnealedLangevin, got a space with a support or a tree; "
                 "noise levels are of R^d: map the data there first"
             )
-        return Counted(x, jnp.zeros(count_chains(x), int))
+        return CountedState(x, jnp.zeros(count_chains(x), int))
 
-    def retarget(self, energy: Any, state: Counted) -> Counted:
+    def retarget(self, energy: Any, state: CountedState) -> CountedState:
         return state
 
-    def step(self, key: PRNGKeyArray, energy: Any, state: Counted) -> tuple[Counted, Info]:
+    def step(self, key: PRNGKeyArray, energy: Any, state: CountedState) -> tuple[CountedState, Info]:
         sigma = self.sigmas[jnp.minimum(state.count // self.steps, len(self.sigmas) - 1)]
         spread = sigma.reshape(-1, *[1] * (state.x.ndim - 1))
         size = self.epsilon * (spread / self.sigmas[-1]) ** 2
@@ -110,33 +113,33 @@ class AnnealedLangevin(ConditionalKernel):
             last = (state.count == self.length - 1).reshape(spread.shape)
             denoised = lambda x: jnp.where(last, x + spread**2 * uphill(x), x)
             x = jax.lax.cond(jnp.any(last), denoised, lambda x: x, x)
-        return Counted(x, state.count + 1), Info(gradient_norm=jax.vmap(norm)(direction))
+        return CountedState(x, state.count + 1), Info(gradient_norm=jax.vmap(norm)(direction))
 
 
-class Cooled(State):
-    """The inner kernel's state, and how many steps each chain has taken, ``(chains,)``."""
+class AnnealedState(State):
+    """The state of the inner kernel, and the number of steps each chain has taken, ``(chains,)``."""
 
     inner: Any
     count: Array
 
     @property
     def x(self) -> PyTree:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the chains are."""
+        """The positions of the chains."""
         return self.inner.x
 
 
 class SimulatedAnnealing(AbstractOverKernel):
-    r"""Any kernel on ``E/T`` while T falls geometrically from ``hot`` to ``cold`` over ``steps`` steps; then it stays.
+    r"""Any kernel on ``E/T`` while T falls geometrically from ``hot`` to ``cold`` in ``steps`` steps; then T stays.
 
-    An optimiser in the form of a kernel: with a slow enough schedule the chains end at minima of E, the MAP point of
-    the model. All chains cool together, at the pace of the one that has taken the most steps.
+    An optimiser in the form of a kernel: with a slow enough schedule the chains end at global minima of E, the modes of
+    the model. All chains have the same temperature, that of the chain with the most steps.
     Reference: Kirkpatrick, Gelatt and Vecchi (1983), Science 220.
 
     Args:
         kernel: the inner kernel, continuous or discrete.
         hot: the first temperature.
-        cold: the last, below ``hot``.
-        steps: length of the schedule.
+        cold: the last temperature, below ``hot``.
+        steps: the number of kernel steps of the schedule.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> frustrated = tw.energies.Ising(tw.energies.Graph([(0, 1), (1, 2), (0, 2)], -1.0), bias=[0.5, 0.0, 0.0])
@@ -147,8 +150,8 @@ class SimulatedAnnealing(AbstractOverKernel):
     """
 
     kernel: Any
-    hot: Array = eqx.field(converter=lambda value: positive("hot", value), default=10.0)
-    cold: Array = eqx.field(converter=lambda value: positive("cold", value), default=0.01)
+    hot: Array = eqx.field(converter=lambda value: positive("hot", value, scalar=True), default=10.0)
+    cold: Array = eqx.field(converter=lambda value: positive("cold", value, scalar=True), default=0.01)
     steps: int = eqx.field(static=True, converter=lambda value: whole_number("steps", value), default=1000)
 
     takes_per_chain_energies = True
@@ -159,19 +162,21 @@ class SimulatedAnnealing(AbstractOverKernel):
             raise ValueError(f"expected cold < hot, got {float(self.cold):g} and {float(self.hot):g}; swap them")
 
     def temperature(self, count: Array) -> Array:
-        """``T`` at a step: ``hot·(cold/hot)^(count/(steps-1))``."""
+        """T after ``count`` steps: ``hot·(cold/hot)^(count/(steps-1))``."""
         done = jnp.minimum(count / max(self.steps - 1, 1), 1.0)
         return self.hot * (self.cold / self.hot) ** done
 
-    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Cooled:
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> AnnealedState:
         refuse_score("SimulatedAnnealing", energy)
-        return Cooled(init_chains(self.kernel, key, tempered(energy, self.hot), x), jnp.zeros(count_chains(x), int))  # pyright: ignore[reportCallIssue]
+        return AnnealedState(
+            init_chains(self.kernel, key, tempered(energy, self.hot), x), jnp.zeros(count_chains(x), int)
+        )  # pyright: ignore[reportCallIssue]
 
-    def retarget(self, energy: Any, state: Cooled) -> Cooled:
+    def retarget(self, energy: Any, state: AnnealedState) -> AnnealedState:
         now = self.temperature(jnp.max(state.count))
-        return Cooled(retarget_chains(self.kernel, tempered(energy, now), state.inner), state.count)  # pyright: ignore[reportCallIssue]
+        return AnnealedState(retarget_chains(self.kernel, tempered(energy, now), state.inner), state.count)  # pyright: ignore[reportCallIssue]
 
-    def step(self, key: PRNGKeyArray, energy: Any, state: Cooled) -> tuple[Cooled, Info]:
+    def step(self, key: PRNGKeyArray, energy: Any, state: AnnealedState) -> tuple[AnnealedState, Info]:
         count = jnp.max(state.count)
         now, then = self.temperature(count), self.temperature(count + 1)
         inner, info = step_chains(self.kernel, key, tempered(energy, now), state.inner)
@@ -179,4 +184,4 @@ class SimulatedAnnealing(AbstractOverKernel):
             inner = inner.scaled(jnp.broadcast_to(now / then, inner.energy.shape))
         else:
             inner = retarget_chains(self.kernel, tempered(energy, then), inner)
-        return Cooled(inner, state.count + 1), info  # pyright: ignore[reportCallIssue]
+        return AnnealedState(inner, state.count + 1), info  # pyright: ignore[reportCallIssue]

@@ -1,4 +1,4 @@
-"""What a run of chains leaves behind."""
+"""The result of a run of chains."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from thalweg.core import compiled, is_concrete, require_energy
+from thalweg.core import check_function, compiled, import_extra, is_concrete, require_energy
 from thalweg.core.html import html_table
 from thalweg.samplers.diagnostics import Summary, name_leaf, summarise
 
@@ -17,11 +17,17 @@ _QUICK = 100_000  # numbers whose summary takes less than a tenth of a second
 
 
 class Chains(eqx.Module):
-    """What `sample` returns.
+    """The result of `sample`.
 
-    ``draws`` is ``(chains, draws, *event)``, or a tree of such; ``stats`` holds the kernel's metrics, per chain over
-    the kept part of the run: ``acceptance`` (mean) and ``divergences`` (count), each where the kernel has it;
-    ``state`` is where the run ended: ``tw.sample(energy, kernel, chains.state, …)`` goes on from there.
+    ``draws`` is ``(chains, draws, *event)``, or a tree of such arrays; ``stats`` holds the kernel's metrics per chain,
+    without burn-in: ``acceptance`` (mean) and ``divergences`` (count), if the kernel has them; ``state`` is the final
+    state of the chains, from which ``tw.sample(energy, kernel, chains.state, …)`` continues.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> energy, kernel = lambda x: 0.5 * jnp.sum(x**2), tw.samplers.MALA(0.5)
+    >>> chains = tw.sample(energy, kernel, jnp.zeros((4, 2)), key=jax.random.key(0), draws=100)
+    >>> chains.draws.shape, chains.stats["acceptance"].shape, chains.energies(energy).shape
+    ((4, 100, 2), (4,), (4, 100))
     """
 
     draws: Any
@@ -29,12 +35,13 @@ class Chains(eqx.Module):
     state: Any = None
 
     def energies(self, energy: Callable[[Any], Array]) -> Array:
-        """The energy trace, ``(chains, draws)``."""
+        """The energy of every draw, ``(chains, draws)``."""
         require_energy("energies", energy)
         return _evaluate(energy, self.draws)
 
     def summary(self, function: Callable[[Any], PyTree] | None = None) -> Summary:
-        """Mean, deviation, Monte Carlo error, effective sizes and R-hat per coordinate, and a verdict in words.
+        """Mean, standard deviation, Monte Carlo error, effective sample sizes and R-hat of every coordinate, and a
+        verdict.
 
         Args:
             function: a function of ONE point to summarise in place of the point itself; it returns a number, an array
@@ -49,21 +56,20 @@ class Chains(eqx.Module):
         """
         if function is None:
             return summarise(self.draws, self.stats)
+        point = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.draws)
+        check_function("a function of one point", function, "lambda x: x.mean()", point)
         return summarise(_evaluate(function, self.draws), self.stats, name="f(x)")
 
     def to_arviz(self) -> Any:
-        """The draws as an arviz object, one variable for each array of a point (``x`` where it is a single one).
+        """The draws as an arviz object, one variable for each array of a point (``x`` if there is only one).
 
         Needs the extra ``arviz``.
         """
-        try:
-            import arviz  # pyright: ignore[reportMissingImports]
-        except ImportError as missing:
-            raise ValueError(
-                "expected arviz to be installed for to_arviz, and it is not; get it with `pip install thalweg[arviz]`"
-            ) from missing
+        arviz = import_extra("arviz", "arviz", "to_arviz")
         leaves, _ = jax.tree_util.tree_flatten_with_path(self.draws)
-        return arviz.from_dict({"posterior": {name_leaf(path): np.asarray(leaf) for path, leaf in leaves}})
+        posterior = {name_leaf(path): np.asarray(leaf) for path, leaf in leaves}
+        # since arviz 1.0 the first argument holds groups of variables, before it the variables of the posterior
+        return arviz.from_dict(posterior if arviz.__version__.startswith("0.") else {"posterior": posterior})
 
     def _repr_html_(self) -> str:
         leaves, _ = jax.tree_util.tree_flatten_with_path(self.draws)

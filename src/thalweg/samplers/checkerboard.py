@@ -1,4 +1,4 @@
-"""Gibbs sampling of the 2-D Ising model with up to 32 spins in a word: the checkerboard's colours in turn."""
+"""Checkerboard Gibbs sampling of the 2-D Ising model with up to 32 spins per machine word."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +15,7 @@ from thalweg.energies.couplings import Grid
 from thalweg.energies.lattice import Ising
 
 BITS = 32
-# an output bit of the generator depends on every bit of its start, evenly, after 10 rounds
+# after 10 rounds every output bit of the generator depends evenly on every bit of the seed
 _WARM_UP = 12
 _UNEQUAL = (
     "expected the same bias at every site for Checkerboard, got one that differs from site to site; "
@@ -24,9 +24,9 @@ _UNEQUAL = (
 
 
 class Layout(NamedTuple):
-    """Where the spins are: bit s of word ``(i, k)`` is a site of row ``s·rows/strips + i``, on the pair of columns k.
+    """How spins are packed: bit s of word ``(i, k)`` is a site in row ``s·rows/strips + i`` and column pair k.
 
-    ``shape`` is the lattice's ``(rows, columns)``, and the transposed lattice is packed where that fills words better.
+    ``shape`` is the lattice's ``(rows, columns)``; the transposed lattice is packed if that fills words better.
     """
 
     shape: tuple[int, int]
@@ -61,10 +61,10 @@ class Layout(NamedTuple):
         return (low + (high - low) * up.reshape(*chains, -1).astype(self.dtype)).astype(self.dtype)
 
 
-class Packed(State):
-    """Two colours of spins in words ``(chains, rows/strips, columns/2)``; ``x`` is unpacked whenever it is asked for.
+class PackedSpins(State):
+    """The two colours of spins in words ``(chains, rows/strips, columns/2)``; ``x`` unpacks them on demand.
 
-    A chain of many steps therefore never pays for the draws that nobody keeps.
+    A chain therefore does not pay for unpacking steps that are not kept.
     """
 
     even: Array
@@ -85,18 +85,18 @@ class Checkerboard(InspectsEnergy):
 
     A site with n of its four neighbours up is drawn up with probability ``p_n = σ((h-l)(b + w·(n·h + (4-n)·l)))``,
     where l and h are the two levels: ``σ(2b + 2w(2n-4))`` on spins. This is `Gibbs` on the same energy, with up to 32
-    spins in a word (multi-spin coding): one adder counts the neighbours of all of them, and ``u < p_n`` is decided bit
-    by bit, where the words of random bits are the binary digits of 32 uniform numbers u. All 32 digits are compared:
-    ``p_n``, as floating point gives it, is rounded by at most 2⁻³².
+    spins per word (multi-spin coding): one adder counts the neighbours of all spins in a word, and ``u < p_n`` is
+    decided bit by bit, where the random words are the binary digits of 32 uniform numbers u. All 32 digits are
+    compared, so ``p_n`` in floating point is rounded by at most 2⁻³².
 
-    The random words are those of SFC32 (Doty-Humphrey's small fast chaotic generator): one stream for each word of
-    spins, which starts at its own number and at 96 bits drawn from the step's key. Threefry would take longer than all
-    the rest. Reference: Zorn, Herrmann and Rebbi (1981), Comput. Phys. Commun. 23 (multi-spin coding).
+    The random words come from SFC32 (Doty-Humphrey's small fast chaotic generator): one stream for each word of spins,
+    seeded with its own index and 96 bits from the key of the step. Threefry would take longer than everything else.
+    Reference: Zorn, Herrmann and Rebbi (1981), Comput. Phys. Commun. 23 (multi-spin coding).
 
     For energies ``Ising(Grid(shape, weight), bias)`` with even sides and one bias for all sites, on spins or bits.
-    Weight and bias are arrays, so another temperature compiles nothing. A word holds as many spins as the largest
-    divisor, up to 32, of half a side: all 32 bits are used where a side is a multiple of 64. A step is one sweep, and
-    costs no unpacking: keep a draw every so many sweeps by ``thin``.
+    Weight and bias are arrays, so a change of temperature does not recompile anything. The number of spins per word is
+    the largest divisor, up to 32, of half a side: all 32 bits are used if a side is a multiple of 64. A step is one
+    sweep without unpacking; use ``thin`` to keep a draw only every few sweeps.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> from thalweg.samplers.checkerboard import Checkerboard
@@ -107,7 +107,7 @@ class Checkerboard(InspectsEnergy):
     (4, 5, 4096)
     """
 
-    def init(self, key: PRNGKeyArray, energy: Any, x: Array) -> Packed:
+    def init(self, key: PRNGKeyArray, energy: Any, x: Array) -> PackedSpins:
         model = _require_torus(energy)
         if x.ndim != 2 or x.shape[1] != model.coupling.sites:
             raise ValueError(
@@ -120,19 +120,19 @@ class Checkerboard(InspectsEnergy):
         if is_concrete(unequal):
             self.inspect(model)
         else:
-            # where nobody could inspect the energy (inside a caller's own jit) the bias is looked at when it all runs
+            # inside a caller's own jit the bias is unknown now, so it is checked at run time
             odd = eqx.error_if(odd, unequal, _UNEQUAL)
-        return Packed(even, odd, layout)
+        return PackedSpins(even, odd, layout)
 
     def inspect(self, energy: Any) -> None:
         bias = _require_torus(energy).bias
         if is_concrete(bias) and np.any(np.asarray(bias) != np.asarray(bias)[0]):
             raise ValueError(_UNEQUAL)
 
-    def retarget(self, energy: Any, state: Packed) -> Packed:
-        return state  # the spins alone, in words
+    def retarget(self, energy: Any, state: PackedSpins) -> PackedSpins:
+        return state  # only the spins, nothing that depends on the energy
 
-    def step(self, key: PRNGKeyArray, energy: Any, state: Packed) -> tuple[Packed, Info]:
+    def step(self, key: PRNGKeyArray, energy: Any, state: PackedSpins) -> tuple[PackedSpins, Info]:
         layout = state.layout
         low, high = layout.levels
         up = jnp.arange(5)
@@ -142,17 +142,17 @@ class Checkerboard(InspectsEnergy):
         def half(colours, now):
             seed, shifted = now
             _, other = colours
-            return (other, _drawn(seed, _neighbours(other, layout.strips, shifted), digits, layout.strips)), None
+            return (other, _draw_colour(seed, _neighbours(other, layout.strips, shifted), digits, layout.strips)), None
 
-        # a loop of two, for one copy of the long straight code in `_drawn` is compiled in half the time of two
+        # a loop over the two colours: one copy of the long code in `_draw_colour` compiles in half the time of two
         colours = jax.random.bits(key, (2, 3), jnp.uint32), jnp.array([False, True])
         (even, odd), _ = jax.lax.scan(half, (state.even, state.odd), colours)
-        return Packed(even, odd, layout), Info()
+        return PackedSpins(even, odd, layout), Info()
 
 
 def _require_torus(energy: Any) -> Ising:
     require_energy("Checkerboard", energy)
-    # chains that differ in temperature or field alone share a lattice
+    # chains whose energies differ only in temperature or field share a lattice
     model = energy.first() if isinstance(energy, PerChain) else energy
     if not isinstance(model, Ising) or not isinstance(model.coupling, Grid):
         got = type(model.coupling).__name__ if isinstance(model, Ising) else type(model).__name__
@@ -168,27 +168,27 @@ def _require_torus(energy: Any) -> Ising:
 
 
 def _layout(shape: tuple[int, int], levels: tuple[int, ...], dtype: Any) -> Layout:
-    # a strip must have an even number of rows, so that a row's parity in its strip is that in the lattice
+    # a strip must have an even number of rows, so that a row has the same parity in its strip as in the lattice
     strips = [max(count for count in range(1, BITS + 1) if (side // 2) % count == 0) for side in shape]
     transposed = strips[1] > strips[0]
     return Layout(shape, transposed, max(strips), levels, np.dtype(dtype))
 
 
 def _odd_rows(shape: tuple[int, ...]) -> Array:
-    """Boolean of the given shape, true in every other row: there even sites stand in odd columns."""
+    """Boolean of the given shape, true in every other row, where the even sites are in odd columns."""
     return jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 2) % 2 == 1
 
 
 def _neighbours(other: Array, strips: int, shifted: Array) -> tuple[Array, Array, Array, Array]:
-    """The four neighbours of a colour's sites, all of the other colour, each as a word in its site's place.
+    """The four neighbours of the sites of one colour, as words of the other colour aligned with the sites.
 
-    ``shifted`` says that the sites of the first row, of the colour that is drawn, stand in odd columns.
+    ``shifted``: whether the sites to be drawn are in odd columns in the first row.
     """
-    # across the border of two strips the neighbour is the next bit; the last strip borders on the first
+    # across the border between two strips the neighbour is the next bit; the last strip borders on the first
     first, last, turn = other[:, :1], other[:, -1:], strips - 1
     above = jnp.concatenate([(last << 1) | (last >> turn), other[:, :-1]], axis=1)
     below = jnp.concatenate([other[:, 1:], (first >> 1) | (first << turn)], axis=1)
-    # of a pair of columns a row's colours have one site each: the second has its other neighbour in the next pair
+    # each colour has one site in a pair of columns; the second site has its other neighbour in the next pair
     second = _odd_rows(other.shape) ^ shifted
     beside = jnp.where(second, jnp.roll(other, -1, axis=2), jnp.roll(other, 1, axis=2))
     return above, below, other, beside
@@ -196,15 +196,15 @@ def _neighbours(other: Array, strips: int, shifted: Array) -> tuple[Array, Array
 
 def _thresholds(logits: Array) -> Array:
     """``σ(logit)·2³²`` as whole numbers."""
-    # the smaller of p and 1 - p has all its digits in floating point; a p of 1 would be 2³², which is one too many
+    # the smaller of p and 1 - p is exact in floating point; p = 1 would be 2³², which does not fit
     rarer = jnp.round(jax.nn.sigmoid(-jnp.abs(logits)) * 2.0**BITS).astype(jnp.uint32)
     return jnp.where(logits <= 0, rarer, jnp.uint32(0) - jnp.maximum(rarer, 1))
 
 
 def _digits(thresholds: Array) -> Array:
-    """What `_drawn` needs of the five thresholds, ``(32, 5)``, the least digit first; every entry is 0 or all ones.
+    """The digits of the five thresholds for `_draw_colour`, ``(32, 5)``, least digit first; entries are 0 or all ones.
 
-    The digit that belongs to a count ``n = s₀ + 2s₁ + 4s₂`` is ``d₀ ⊕ s₀d₁ ⊕ s₁d₂ ⊕ s₀s₁d₃ ⊕ s₂d₄``.
+    The digit for a count ``n = s₀ + 2s₁ + 4s₂`` is ``d₀ ⊕ s₀d₁ ⊕ s₁d₂ ⊕ s₀s₁d₃ ⊕ s₂d₄``.
     """
     t = thresholds
     terms = jnp.stack([t[0], t[0] ^ t[1], t[0] ^ t[2], t[0] ^ t[1] ^ t[2] ^ t[3], t[0] ^ t[4]])
@@ -213,9 +213,9 @@ def _digits(thresholds: Array) -> Array:
 
 
 def random_words(seed: Array, size: int) -> Iterator[Array]:
-    """Words of random bits without end, ``(size,)`` at a time, by SFC32 from three words of ``seed``.
+    """An endless stream of random words, ``(size,)`` at a time, by SFC32 from three words of ``seed``.
 
-    Nothing is carried from call to call: the whole of it fuses into the loop that uses the words.
+    No state is stored in arrays between words, so all of it fuses into the loop that uses them.
     """
     lanes = jax.lax.broadcasted_iota(jnp.uint32, (size,), 0)
     a, b, c = jnp.full(size, seed[0]), jnp.full(size, seed[1]), lanes ^ seed[2]
@@ -229,10 +229,10 @@ def random_words(seed: Array, size: int) -> Iterator[Array]:
 
 
 @partial(jax.jit, static_argnames="strips")
-def _drawn(seed: Array, neighbours: tuple[Array, ...], digits: Array, strips: int) -> Array:
-    """One colour drawn anew: bits that are 1 with the probability that their number of up neighbours gives."""
+def _draw_colour(seed: Array, neighbours: tuple[Array, ...], digits: Array, strips: int) -> Array:
+    """New spins of one colour: each bit is 1 with the probability given by its number of up neighbours."""
     shape = neighbours[0].shape
-    # one long axis is cut in equal parts for the cores, and vectorised, whatever the lattice
+    # one long axis is divided evenly between the cores and vectorised, whatever the shape of the lattice
     first, second, third, fourth = (words.reshape(-1) for words in neighbours)
     # two half adders and a full one: n = s0 + 2·s1 + 4·s2
     half, other_half = first ^ second, third ^ fourth
@@ -242,7 +242,7 @@ def _drawn(seed: Array, neighbours: tuple[Array, ...], digits: Array, strips: in
     below = jnp.zeros_like(s0)
     for d, u in zip(digits, random_words(seed, s0.size), strict=False):
         t = d[0] ^ (s0 & d[1]) ^ (s1 & d[2]) ^ (s01 & d[3]) ^ (s2 & d[4])
-        # digits from here up: u < t where u's digit is 0 and t's is 1, or where they agree and the lower ones say so
+        # u < t if the digit of u is 0 and that of t is 1, or if they agree and u < t in the lower digits
         below = (~u & t) | ((~u | t) & below)
-    # bits beyond the strips are no spins; they are kept at 0 because a shift would bring them in
+    # bits beyond the strips are not spins; they stay 0 because shifts would move them into the spins
     return (below & jnp.uint32(2**strips - 1)).reshape(shape)

@@ -1,10 +1,10 @@
-r"""R-hat, effective sample sizes and Monte Carlo errors of many coordinates at once, for continuous and discrete draws.
+r"""R-hat, effective sample sizes and Monte Carlo errors of many coordinates, for continuous and discrete draws.
 
 The definitions are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
 localization: an improved R̂ for assessing convergence of MCMC", Bayesian Analysis 16(2). On continuous draws the
-numbers are those of `blackjax.diagnostics`; on discrete draws blackjax returns NaN where a folded rank or a tail
-indicator does not vary, and its memory and time grow with the number of coordinates. Here all is done in double
-precision by NumPy, in blocks of coordinates, in threads.
+numbers agree with `blackjax.diagnostics`; on discrete draws blackjax returns NaN if a folded rank or a tail indicator
+does not vary, and its memory grows with the number of coordinates. Here everything is computed in double precision by
+NumPy, in blocks of coordinates, in threads.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import fft, special
 
-# numbers per block: small enough for the cache of a core, large enough that Python's own time does not count
+# numbers per block: small enough for the cache of a core, large enough that Python's overhead is negligible
 _BLOCK = 2**18
 _THREADS = min(8, os.cpu_count() or 1)
 
@@ -32,19 +32,19 @@ class Convergence(NamedTuple):
 
 
 def measure_convergence(draws: np.ndarray) -> Convergence:
-    r"""The numbers of draws ``(chains, draws, coordinates)``, chains >= 2 and draws >= 4.
+    r"""Convergence diagnostics of draws ``(chains, draws, coordinates)``, with chains >= 2 and draws >= 4.
 
     - ``rhat = max(R̂(z), R̂(z'))``, where z are the normal scores of the ranks of the draws (ties get the average rank)
       and z' those of ``|x - median|``; each chain is split in half. With W the mean variance within the N draws of a
       half and B/N the variance of the means of the halves, ``R̂² = (N - 1)/N + B/(N·W)``. The folded draws of a
-      two-valued coordinate may not vary at all: they then say nothing and are left out.
+      two-valued coordinate may not vary at all; they are then left out.
     - ``ess_bulk`` is the effective size of z, ``ess_tail`` the smaller of those of the indicators
-      ``1(x <= 5 % quantile)`` and ``1(x >= 95 % quantile)``. An indicator that does not vary, as happens where more
-      than 95 % of the draws sit at the smallest or largest value, says nothing and is left out; the other one varies.
+      ``1(x <= 5 % quantile)`` and ``1(x >= 95 % quantile)``. An indicator that does not vary, because more than 95 % of
+      the draws are at the smallest or largest value, is left out; the other one varies.
     - ``mcse = sd / √ESS(x)``, the standard error of the mean.
 
-    Chains that stand still at different points have ``rhat = inf``, effective sizes of zero and ``mcse = inf``. A
-    coordinate that is constant, or has a non-finite draw, has NaN for all that cannot be known.
+    Chains that stay at different points have ``rhat = inf``, effective sizes of zero and ``mcse = inf``. A coordinate
+    that is constant, or has a non-finite draw, has NaN for everything that is undefined.
     """
     chains, count, coordinates = draws.shape
     size = max(1, _BLOCK // (chains * count))
@@ -57,7 +57,7 @@ def measure_convergence(draws: np.ndarray) -> Convergence:
 def _measure_block(draws: np.ndarray) -> Convergence:
     x = np.array(np.moveaxis(draws, -1, 0), np.float64, order="C")  # a copy, since broken coordinates are written to
     broken = ~np.isfinite(x).all(axis=(1, 2))
-    x[broken] = 0.0  # taken for constant, which is what gives NaN below
+    x[broken] = 0.0  # treated as constant, which gives NaN below
     flat = x.reshape(len(x), -1)
     varies = flat.max(axis=1) != flat.min(axis=1)
     mean, sd = flat.mean(axis=1), flat.std(axis=1, ddof=1)
@@ -69,7 +69,7 @@ def _measure_block(draws: np.ndarray) -> Convergence:
     scores = _normal_scores(order, ordered, split.shape)
     folded = np.abs(split - _quantile(ordered, 0.5)[:, None, None])
     low, high = (_quantile(ordered, level)[:, None, None] for level in (0.05, 0.95))
-    # NaN, the mark of a statistic that does not vary, gives way to a number in fmax and fmin
+    # a statistic that does not vary is NaN, which fmax and fmin ignore
     rhat = np.fmax(_rhat(scores), _rhat(_normal_scores(*_sort(folded), split.shape)))
     ess_tail = np.fmin(_effective_size(split <= low), _effective_size(split >= high))
     with np.errstate(divide="ignore"):
@@ -79,14 +79,14 @@ def _measure_block(draws: np.ndarray) -> Convergence:
 
 
 def _sort(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All draws of each coordinate in rising order: where they stand, and their values, ``(coordinates, n)``."""
+    """The sorting order of all draws of each coordinate, and the sorted values, ``(coordinates, n)``."""
     flat = x.reshape(len(x), -1)
     order = np.argsort(flat, axis=1)
     return order, np.take_along_axis(flat, order, axis=1)
 
 
 def _quantile(ordered: np.ndarray, level: float) -> np.ndarray:
-    """The quantile of sorted values, linear between neighbours; exact among ties."""
+    """The quantile of sorted values, with linear interpolation; exact among ties."""
     place = level * (ordered.shape[1] - 1)
     below, above = ordered[:, int(np.floor(place))], ordered[:, int(np.ceil(place))]
     return below + (above - below) * (place % 1)
@@ -96,13 +96,13 @@ def _normal_scores(order: np.ndarray, ordered: np.ndarray, shape: tuple[int, ...
     """``Φ⁻¹((rank - 3/8) / (n + 1/4))`` of the average ranks."""
     n = ordered.shape[1]
     place = np.arange(n)
-    new = np.ones(ordered.shape, bool)  # where a run of equal values begins
+    new = np.ones(ordered.shape, bool)  # True where a run of equal values starts
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     last = np.ones(ordered.shape, bool)
     last[:, :-1] = new[:, 1:]
     first = np.maximum.accumulate(np.where(new, place, 0), axis=1)
     final = np.minimum.accumulate(np.where(last, place, n - 1)[:, ::-1], axis=1)[:, ::-1]
-    # the average of the ranks first + 1, ..., final + 1 is a whole or half number: all scores fit in a table
+    # the average of the ranks first + 1, ..., final + 1 is an integer or a half-integer: all scores fit in a table
     ranks = np.arange(2 * n - 1) / 2 + 1
     table = special.ndtri((ranks - 3 / 8) / (n + 1 / 4))
     scores = np.empty(ordered.shape)
@@ -111,10 +111,9 @@ def _normal_scores(order: np.ndarray, ordered: np.ndarray, shape: tuple[int, ...
 
 
 def _centre(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Draws less the mean of their chain, and the variance of those means.
+    """The draws minus the mean of their chain, and the variance of these means.
 
-    The first draw is taken off first, so that a chain that stands still, and chains that stand at one point, give
-    exact zeros.
+    The first draw is subtracted first, so that a constant chain, and chains at one common point, give exact zeros.
     """
     start = x[:, :, :1]
     centred = x - start
@@ -125,7 +124,7 @@ def _centre(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rhat(x: np.ndarray) -> np.ndarray:
-    """``√((N - 1)/N + Var(means)/W)`` of ``(coordinates, chains, N)``; NaN where nothing varies."""
+    """``√((N - 1)/N + Var(means)/W)`` of ``(coordinates, chains, N)``; NaN if nothing varies."""
     count = x.shape[2]
     centred, between = _centre(x)
     within = np.einsum("kcn,kcn->k", centred, centred) / (x.shape[1] * (count - 1))
@@ -136,15 +135,15 @@ def _rhat(x: np.ndarray) -> np.ndarray:
 def _effective_size(x: np.ndarray) -> np.ndarray:
     r"""``chains·N / τ`` of ``(coordinates, chains, N)``, ``τ = -1 + 2 Σ P_t``, ``P_t = ρ_2t + ρ_2t+1``.
 
-    The sum ends before the first ``P_t <= 0`` and the P_t are kept from rising (Geyer, 1992, Statistical Science 7(4));
-    the first even ρ after the end is added where it is positive, and ``τ >= 1/log10(chains·N)``, as in Stan. Zero where
-    every chain stands still, NaN where they all stand at one point.
+    The sum ends before the first ``P_t <= 0``, and the P_t are made non-increasing (Geyer, 1992, Statistical Science
+    7(4)); the first even ρ after the end is added if it is positive, and ``τ >= 1/log10(chains·N)``, as in Stan. Zero
+    if every chain is constant, NaN if all are constant at the same point.
     """
     _, chains, count = x.shape
     centred, between = _centre(np.asarray(x, np.float64))
     padded = fft.next_fast_len(2 * count, real=True)
     waves = np.fft.rfft(centred, padded, axis=2)
-    # the mean over the chains is taken before going back: one inverse transform for each coordinate
+    # averaged over the chains before the inverse transform, so there is one for each coordinate only
     power = np.mean(waves.real**2 + waves.imag**2, axis=1)
     covariance = np.fft.irfft(power, padded, axis=1)[:, :count] / count
     still = ~np.any(centred, axis=(1, 2))
@@ -158,7 +157,7 @@ def _effective_size(x: np.ndarray) -> np.ndarray:
     sums = np.where(kept, even + odd, 0.0)
     end = kept.sum(axis=1)
     rows = np.flatnonzero(end < pairs)
-    # the first even correlation after the end is counted once; where it exceeds the last sum, as blackjax does
+    # the first even correlation after the end is counted once; if it exceeds the last sum, as in blackjax
     after = np.maximum(even[rows, end[rows]], 0.0)
     lowest = np.minimum.accumulate(sums, axis=1)
     before = lowest[rows, np.maximum(end[rows] - 1, 0)]

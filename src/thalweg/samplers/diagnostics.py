@@ -1,4 +1,4 @@
-"""The summary of a set of chains: have they mixed, and how exact are their means? In numbers and in words."""
+"""A summary of chains: whether they have mixed and how accurate their means are, in numbers and in words."""
 
 import io
 import math
@@ -12,20 +12,20 @@ from jaxtyping import Array, PyTree
 from thalweg.core.html import html_table
 from thalweg.samplers.convergence import Convergence, measure_convergence
 
-_LIMIT = 1.01  # of R-hat
-_DRAWS_PER_CHAIN = 100  # effective ones, at least
-_ROWS = 10  # coordinates in a printed table, at most
+_LIMIT = 1.01  # the largest R-hat of mixed chains
+_DRAWS_PER_CHAIN = 100  # the smallest number of effective draws per chain
+_ROWS = 10  # the largest number of coordinates in a printed table
 _COLUMNS = ("mean", "sd", "mcse", "ess_bulk", "ess_tail", "rhat")
 
 
 class Summary(NamedTuple):
-    """What `Chains.summary` returns.
+    """The result of `Chains.summary`.
 
-    The first six fields hold a number per coordinate: mean, standard deviation, Monte Carlo standard error of the mean,
-    bulk and tail effective sample size, rank-normalised split R-hat. Each is an array of the event's shape, or, where
-    a point is a tree, a tree of such arrays. Where a coordinate never moved, ``sd`` is zero and what cannot be known
-    is NaN. Over all coordinates: mean acceptance, number of divergent steps, and a verdict in words. ``name`` is what a
-    point is called in print.
+    The first six fields hold one number per coordinate: mean, standard deviation, Monte Carlo standard error of the
+    mean, bulk and tail effective sample size, rank-normalised split R-hat. Each is an array of the event's shape or, if
+    a point is a tree, a tree of such arrays. For a coordinate that never moved ``sd`` is zero and undefined numbers are
+    NaN. The other fields are for all coordinates together: mean acceptance, number of divergent steps, whether the
+    chains have mixed, and a verdict in words. ``name`` is the name of a point in the printed table.
     """
 
     mean: Any
@@ -65,7 +65,7 @@ class Summary(NamedTuple):
         """A name and its numbers for each coordinate shown, and what is left out."""
         columns = {name: _flatten(getattr(self, name)) for name in _COLUMNS}
         count = len(columns["rhat"])
-        # the worst-mixed coordinates are the ones to look at; all of them would flood the screen for images
+        # only the worst-mixed coordinates: an image would have thousands of rows
         shown = np.sort(np.argsort(-np.nan_to_num(columns["rhat"], nan=np.inf), kind="stable")[:_ROWS])
         labels = _labels(self.mean, shown, self.name)
         rows = [
@@ -76,11 +76,11 @@ class Summary(NamedTuple):
 
 
 def summarise(draws: PyTree, stats: dict[str, Array], name: str = "x") -> Summary:
-    """The `Summary` of draws ``(chains, draws, *event)``, or of a tree of them.
+    """The `Summary` of draws ``(chains, draws, *event)``, or of a tree of such arrays.
 
-    R-hat and effective sample sizes after Vehtari et al. (2021), Bayesian Analysis 16(2), with ties; see
-    `measure_convergence`. Chains count as mixed when R-hat is below 1.01 and the bulk effective size is at least 100
-    per chain, as that paper recommends, in every coordinate.
+    R-hat and effective sample sizes are those of Vehtari et al. (2021), Bayesian Analysis 16(2); see
+    `measure_convergence`. Chains count as mixed if, in every coordinate, R-hat is below 1.01 and the bulk effective
+    size is at least 100 per chain, as that paper recommends.
     """
     leaves, form = jax.tree.flatten(draws)
     leaves = [np.asarray(leaf) for leaf in leaves]
@@ -107,7 +107,7 @@ def summarise(draws: PyTree, stats: dict[str, Array], name: str = "x") -> Summar
 
 
 def _check_shapes(leaves: Sequence[np.ndarray]) -> int:
-    """The number of chains; refused where the draws cannot tell whether chains have mixed."""
+    """The number of chains; raises if there are too few draws or chains to judge mixing."""
     shapes = sorted({leaf.shape[:2] for leaf in leaves})
     if len(shapes) != 1 or len(shapes[0]) != 2 or not sum(leaf.size for leaf in leaves):
         got = ", ".join(str(leaf.shape) for leaf in leaves) or "no arrays"
@@ -124,7 +124,7 @@ def _check_shapes(leaves: Sequence[np.ndarray]) -> int:
 
 
 def _lost_chains(leaves: Sequence[np.ndarray]) -> np.ndarray:
-    """The numbers of the chains with a non-finite draw."""
+    """The indices of the chains with a non-finite draw."""
     return np.flatnonzero(np.any([~np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim))) for leaf in leaves], axis=0))
 
 
@@ -160,7 +160,7 @@ def _assess(numbers: Convergence, chains: int, lost: np.ndarray, unmoved: str) -
 
 
 def _show(column: str, value: float) -> str:
-    """A number as it is printed, on the same side of its limit as it is."""
+    """A number as text, rounded so that R-hat stays on the same side of its limit."""
     if not math.isfinite(value):
         return str(value)
     if column == "rhat" and value < 1000:
@@ -177,7 +177,7 @@ def _flatten(tree: PyTree) -> np.ndarray:
 
 
 def _labels(tree: PyTree, rows: Sequence[int] | np.ndarray, name: str) -> list[str]:
-    """What to call these coordinates of ``_flatten(tree)``: ``x[3]``, ``theta[0,1]``, ``mu``."""
+    """The names of the given coordinates of ``_flatten(tree)``: ``x[3]``, ``theta[0,1]``, ``mu``."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     ends = np.cumsum([np.size(leaf) for _, leaf in paths])
     labels = []
@@ -191,7 +191,7 @@ def _labels(tree: PyTree, rows: Sequence[int] | np.ndarray, name: str) -> list[s
 
 
 def name_leaf(path: Sequence[Any], name: str = "x") -> str:
-    """``mu`` or ``outer.mu`` in dictionaries and named tuples, ``x[0]`` in tuples, ``x`` where there is no path."""
+    """``mu`` or ``outer.mu`` in dictionaries and named tuples, ``x[0]`` in tuples, ``x`` if there is no path."""
     label = ""
     for entry in path:
         word = jax.tree_util.keystr((entry,), simple=True)

@@ -1,4 +1,4 @@
-"""Direct samplers: independent exact draws, without a chain."""
+"""Direct samplers: independent exact draws, without Markov chains."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import check_instance, compiled, finite, is_concrete, require_energy, typed_key
+from thalweg.core import check_instance, compiled, finite, is_concrete, key_and_shape, real, require_energy
 from thalweg.core.random import log_uniform
 from thalweg.exact.key_first import accept_key_first
 
 
 @accept_key_first
 def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
-    """``x = F⁻¹(u)`` with ``u`` uniform on (0, 1): samples of the law whose quantile function is ``F⁻¹``.
+    """``x = F⁻¹(u)`` with ``u`` uniform on (0, 1): samples of the distribution with quantile function ``F⁻¹``.
 
     Reference: Devroye (1986), Non-Uniform Random Variate Generation, ch. II.
 
     Args:
         quantile: the inverse of the cumulative distribution function, elementwise.
-        shape: of the samples.
-        key: the randomness.
+        shape: the shape of the samples.
+        key: the random key.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> x = tw.samplers.inversion(lambda u: -jnp.log1p(-u), (10_000,), key=jax.random.key(0))  # the exponential law
@@ -32,22 +32,26 @@ def inversion(quantile: Any, shape: tuple[int, ...] = (), *, key: Any) -> Array:
         raise ValueError(f"expected a quantile function of u in (0, 1), got {quantile!r:.60}; give a callable")
     # the ends of the interval are left out: their quantiles may be infinite
     smallest = float(np.finfo(np.float32).tiny)
-    return quantile(jax.random.uniform(typed_key(key), shape, minval=smallest, maxval=1.0))  # pyright: ignore[reportReturnType]
+    key, shape = key_and_shape(key, shape)
+    made = quantile(jax.random.uniform(key, shape, minval=smallest, maxval=1.0))
+    if jnp.shape(real("quantile(u)", made)) != shape:
+        raise ValueError(f"expected quantile(u) of u's shape {shape}, got {jnp.shape(made)}; map u entry by entry")
+    return made  # pyright: ignore[reportReturnType]
 
 
 @accept_key_first
 def rejection(energy: Any, density: Any, log_bound: float | Array, shape: tuple[int, ...] = (), *, key: Any) -> Array:
     r"""Exact samples of ``p ∝ exp(-E)``: propose ``x ~ q``, accept with probability ``exp(-E(x) - log q(x) - log M)``.
 
-    Needs ``exp(-E(x)) ≤ M q(x)`` everywhere; a proposal found above the bound is an error, not a sample. The expected
-    number of tries is ``M / Z``. Reference: von Neumann (1951).
+    Needs ``exp(-E(x)) ≤ M q(x)`` everywhere; raises if a proposal violates the bound. The expected number of proposals
+    per sample is ``M / Z``. Reference: von Neumann (1951), "Various techniques used in connection with random digits".
 
     Args:
         energy: any energy.
         density: q, with ``sample(key, shape)`` and ``log_prob(x)``.
         log_bound: ``log M``.
-        shape: of the samples, before the event's.
-        key: the randomness.
+        shape: the number of samples, before the event's shape.
+        key: the random key.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> wide = tw.energies.Gaussian(jnp.zeros(1), 16.0)
@@ -57,7 +61,8 @@ def rejection(energy: Any, density: Any, log_bound: float | Array, shape: tuple[
     """
     require_energy("rejection", energy)
     check_instance("a density q", density, ("sample", "log_prob"), "tw.energies.Gaussian(mean, covariance)")
-    x, highest = _draw(energy, density, finite("log_bound", log_bound), tuple(shape), typed_key(key))
+    key, shape = key_and_shape(key, shape)
+    x, highest = _draw(energy, density, finite("log_bound", log_bound, scalar=True), shape, key)
     if is_concrete(highest) and np.isnan(highest):
         raise ValueError("expected an energy that is a number wherever q has mass, got NaN; look for 0/0 and log(-1)")
     if is_concrete(highest) and float(highest) > 1e-5:

@@ -1,4 +1,4 @@
-"""Any MCMC algorithm of blackjax as a kernel over a population."""
+"""MCMC algorithms of blackjax as kernels over a population."""
 
 import functools
 import inspect
@@ -18,7 +18,7 @@ from thalweg.core.random import split
 from thalweg.samplers.states import AbstractRealState, refuse_score
 from thalweg.spaces import Coordinates, coordinates_of, on_reals, to_real
 
-# what of a state depends on the energy; positions, momenta and random numbers stay when the energy changes
+# the fields of a state that depend on the energy; positions, momenta and random numbers stay when the energy changes
 _OF_ENERGY = ("logdensity", "logdensity_grad", "logdensities", "logdensities_grad", "U_grad_x")
 _WHOLE = {"num_integration_steps", "max_num_doublings", "period", "max_expansions", "max_shrinkage"}
 _WHOLE |= {"max_search_steps", "max_num_steps"}
@@ -27,28 +27,28 @@ _NO_KERNEL = {
     "blackjax.smc": "it moves weighted particles from a prior to a posterior",
     "blackjax.ns": "nested sampling moves live points from a prior to a likelihood",
     "blackjax.sgmcmc": "it takes estimates of gradients from batches of data, not a log-density",
-    "blackjax.vi": "it fits an approximation and is no Markov chain",
-    "blackjax.adaptation": "it adapts a kernel and is none (tw.samplers.warm_up does that here)",
+    "blackjax.vi": "it fits an approximation and is not a Markov chain",
+    "blackjax.adaptation": "it tunes a kernel and is not one itself (use tw.samplers.warm_up)",
     "blackjax.mcmc.laplace": "it takes a joint density of two arguments, one of which it integrates out",
     "blackjax.mcmc.coupled_hmc": "it takes two densities and moves two chains on them",
 }
 
 
 class BlackjaxState(AbstractRealState):
-    """Blackjax's own state of every chain, in real coordinates."""
+    """The blackjax state of every chain, in real coordinates."""
 
     inner: Any
     coordinates: Coordinates | None = eqx.field(static=True, default=None)
 
     @property
     def position(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the chains are, in real coordinates."""
-        # between two steps all points of an orbit are the one that was chosen
+        """The positions of the chains in real coordinates."""
+        # between steps all points of an orbit are equal to the chosen one
         return self.inner.positions[:, 0] if "positions" in self.inner._fields else self.inner.position
 
 
 class Prior(NamedTuple):
-    """The Gaussian ``N(mean, precision⁻¹)`` that an algorithm multiplies its log-likelihood by."""
+    """The Gaussian prior ``N(mean, precision⁻¹)`` of an algorithm that samples a likelihood times a Gaussian."""
 
     mean: Array
     precision: Array
@@ -62,7 +62,7 @@ class Prior(NamedTuple):
 
 
 class FromBlackjax(Kernel):
-    """What `from_blackjax` returns: ``build(log_density, **parameters)`` for every chain."""
+    """The kernel of `from_blackjax`: every chain runs ``build(log_density, **parameters)``."""
 
     build: Callable[..., Any] = eqx.field(static=True)
     name: str = eqx.field(static=True)
@@ -81,7 +81,7 @@ class FromBlackjax(Kernel):
             if self.name == "ghmc":
                 return self._init_ghmc(energy, key, z)
             inner = self._algorithm(energy).init(z, key)
-            if "random_generator_arg" in inner._fields:  # words, which a file can hold, not a key
+            if "random_generator_arg" in inner._fields:  # raw words instead of a key, which can be saved to a file
                 inner = inner._replace(random_generator_arg=jax.random.key_data(key))
             return inner
 
@@ -91,7 +91,7 @@ class FromBlackjax(Kernel):
 
     def retarget(self, energy: Any, state: BlackjaxState) -> BlackjaxState:
         def one(energy, inner, z):
-            # its random numbers are thrown away: those of the state stay
+            # the random numbers of `init` are not used: those of the state stay
             fresh = self._algorithm(energy).init(z, jax.random.key(0))
             return inner._replace(**{name: getattr(fresh, name) for name in _OF_ENERGY if name in inner._fields})
 
@@ -112,17 +112,18 @@ class FromBlackjax(Kernel):
         return BlackjaxState(inner, state.coordinates), info  # pyright: ignore[reportCallIssue]
 
     def _algorithm(self, energy: Any, offset: Array | float = 0.0) -> Any:
-        """The algorithm on ``exp(-E)`` (divided by its Gaussian, where it multiplies by one)."""
+        """The algorithm on ``exp(-E)``, divided by the Gaussian prior if the algorithm has one."""
 
         def log_density(z):
             value = offset - energy(z) + (0.0 if self.prior is None else self.prior.energy(z))
-            # comparisons with a NaN are false, and slice samplers stop where one is
+            # comparisons with NaN are false, so slice samplers would stop there
             return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
         return self.build(log_density, **self.parameters)
 
     def _init_ghmc(self, energy: Any, key: PRNGKeyArray, z: Array) -> Any:
-        """Blackjax begins with momenta of ``N(0, I)`` whatever their scale; a step of no length draws them anew."""
+        """Blackjax draws the initial momenta from ``N(0, I)`` whatever their scale; a step of size zero redraws
+        them."""
         key_init, key_momentum = jax.random.split(key)
         still = {"alpha": 1.0, "step_size": jax.tree.map(jnp.zeros_like, self.parameters["step_size"])}
         renewed = eqx.tree_at(lambda kernel: kernel.parameters, self, {**self.parameters, **still})
@@ -130,10 +131,10 @@ class FromBlackjax(Kernel):
         return algorithm.step(key_momentum, algorithm.init(z, key_init))[0]
 
     def _orbit(self, energy: Any, key: PRNGKeyArray, inner: Any) -> tuple[Any, Any]:
-        """One orbit, and one of its points by their weights: blackjax makes that choice at the next step.
+        """One orbit and a choice of one of its points by weight, which blackjax postpones to the next step.
 
-        Its weights are ``exp(log p)`` without care for the size of log p, so all of them are taken relative to the
-        present point's.
+        Blackjax computes the weights as ``exp(log p)``, which can underflow, so log p is taken relative to the current
+        point.
         """
         key_orbit, key_choice = jax.random.split(key)
         here = inner.logdensities[0]
@@ -185,18 +186,18 @@ def _info_of(info: Any, gradient_norm: Array | None) -> Info:
 
 
 def from_blackjax(algorithm: Any, **parameters: Any) -> FromBlackjax:
-    """An MCMC algorithm of blackjax as a kernel: every chain moves by ``algorithm(log_density, **parameters)``.
+    """An MCMC algorithm of blackjax as a kernel: every chain runs ``algorithm(log_density, **parameters)``.
 
-    The chains move in the real coordinates of their points, so that supports are kept and points may be trees; vectors
-    and matrices among the parameters are over these coordinates ``(d,)``. Floating-point numbers and arrays are array
-    leaves (another step size compiles nothing), whole numbers and functions are static. The target is always
-    ``exp(-E)``: `elliptical_slice` and `mgrad_gaussian` multiply a likelihood by a Gaussian, and get
-    ``exp(-E)/N(mean, cov)`` as theirs. ``docs/samplers.md`` has a table of what was tried.
+    The chains move in real coordinates, so that they stay in constrained spaces and points may be trees; vectors and
+    matrices among the parameters refer to these coordinates ``(d,)``. Floating-point numbers and arrays are array
+    leaves (a change of step size does not recompile), whole numbers and functions are static. The target is always
+    ``exp(-E)``: `elliptical_slice` and `mgrad_gaussian`, which sample a likelihood times a Gaussian, get
+    ``exp(-E)/N(mean, cov)`` as their likelihood. ``docs/samplers.md`` lists the tested algorithms.
     Reference: Cabezas et al. (2024), BlackJAX, arXiv:2402.10797.
 
     Args:
         algorithm: for example ``blackjax.nuts``.
-        parameters: what it takes after the log-density.
+        parameters: the algorithm's arguments after the log-density.
 
     >>> import blackjax, jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.from_blackjax(blackjax.hmc, step_size=0.3, inverse_mass_matrix=jnp.ones(1),
@@ -224,7 +225,7 @@ def from_blackjax(algorithm: Any, **parameters: Any) -> FromBlackjax:
 
 
 def _builder(algorithm: Any) -> tuple[Callable[..., Any], str]:
-    """The function of a log-density and parameters, and its name in blackjax."""
+    """The function that builds the algorithm from a log-density and parameters, and its name in blackjax."""
     build = getattr(algorithm, "differentiable", algorithm)
     bare = build.func if isinstance(build, functools.partial) else build
     module = getattr(bare, "__module__", None) or ""
@@ -269,7 +270,7 @@ def _as_parameter(name: str, value: Any) -> Any:
 
 
 def _with_prior(name: str, parameters: dict[str, Any]) -> tuple[dict[str, Any], Prior]:
-    """The parameters and the Gaussian of an algorithm that multiplies by one."""
+    """The parameters and the prior of an algorithm that samples a likelihood times a Gaussian."""
     covariance = parameters.get("covariance" if name == "mgrad_gaussian" else "cov")
     decomposed = parameters.get("cov_svd")
     if covariance is None:
@@ -284,7 +285,7 @@ def _with_prior(name: str, parameters: dict[str, Any]) -> tuple[dict[str, Any], 
     given = parameters.get("mean")
     mean = jnp.broadcast_to(real("mean", 0.0 if given is None else given), covariance.shape[:1])
     if name == "mgrad_gaussian":
-        # decomposed once, not at every step
+        # decomposed once instead of at every step
         decomposed = svd_from_covariance(covariance) if decomposed is None else decomposed
         parameters = {**parameters, "covariance": covariance, "mean": mean, "cov_svd": decomposed}
     else:

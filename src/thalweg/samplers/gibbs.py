@@ -1,4 +1,4 @@
-"""Gibbs sampling: coordinates drawn anew from their exact full conditionals, block by block."""
+"""Gibbs sampling: coordinates are redrawn from their full conditionals, block by block."""
 
 from typing import Any
 
@@ -21,17 +21,18 @@ from thalweg.core import (
     space_of,
 )
 from thalweg.core.random import split
-from thalweg.exact.enumeration import MOST_STATES_SQUARED, finite, gibbs_matrix
+from thalweg.exact.enumeration import MOST_STATES_SQUARED, gibbs_matrix, require_finite
 from thalweg.samplers.states import Position, refuse_score
 from thalweg.spaces import Product
 
 
 class Gibbs(HasTransitionMatrix):
-    r"""One sweep: ``x_block ~ p(x_block | rest)`` for every block of coordinates independent given the rest.
+    r"""One sweep of Gibbs sampling: ``x_block ~ p(x_block | rest)`` for every block of the energy.
 
-    The energy says which blocks (a graph's colours) and draws from the conditionals. Systematic scan takes the blocks
-    in turn, random scan as many blocks as there are, each drawn afresh for every chain. Exactly invariant, nothing is
-    ever rejected. Reference: Geman and Geman (1984), IEEE PAMI 6.
+    The energy provides the blocks (coordinates that are independent given the rest, such as the colours of a graph) and
+    samples the conditionals. A systematic scan takes the blocks in turn; a random scan takes as many blocks, each
+    chosen at random for every chain. Exactly invariant without rejections. Reference: Geman and Geman (1984), IEEE
+    PAMI 6.
 
     Args:
         scan: ``"systematic"`` or ``"random"``.
@@ -48,7 +49,7 @@ class Gibbs(HasTransitionMatrix):
     takes_per_chain_energies = True
 
     def __check_init__(self):
-        if self.scan not in ("systematic", "random"):
+        if not isinstance(self.scan, str) or self.scan not in ("systematic", "random"):
             raise ValueError(f"expected scan to be 'systematic' or 'random', got {self.scan!r}; choose one")
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Position:
@@ -86,8 +87,8 @@ class Gibbs(HasTransitionMatrix):
         return jax.lax.scan(one, x, (split(key_draws, len(blocks)), order))[0]
 
     def transition_matrix(self, energy: Any) -> Array:
-        finite(space_of(energy), MOST_STATES_SQUARED, "a transition matrix")  # pyright: ignore[reportArgumentType]
-        # without logits the conditionals are those of the energy, which `resample` promises to draw from
+        require_finite(space_of(energy), MOST_STATES_SQUARED, "a transition matrix")  # pyright: ignore[reportArgumentType]
+        # without logits, the conditionals of the energy itself, from which `resample` draws by contract
         matrix_of = _block_matrix if isinstance(energy, HasLogits) else gibbs_matrix
         matrices = [matrix_of(energy, jnp.asarray(block)) for block in np.asarray(energy.blocks)]
         if self.scan == "random":

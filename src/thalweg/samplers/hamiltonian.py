@@ -1,7 +1,7 @@
-"""Hamiltonian Monte Carlo and MALA, its shortest form, written for a whole population.
+"""Hamiltonian Monte Carlo and MALA for a population of chains.
 
-The energy is evaluated once a trajectory and not at every inner step, and one key serves all chains: together that
-halves the time of a large population.
+The energy is evaluated once per trajectory instead of at every leapfrog step, and one key is used for all chains;
+together this halves the time for a large population.
 """
 
 from typing import Any
@@ -28,12 +28,12 @@ from thalweg.core.random import log_uniform, materialize, normal, split
 from thalweg.samplers.states import GradientState, gradient_state, refuse_score
 from thalweg.spaces import coordinates_of, on_reals, to_real
 
-# a trajectory that loses more energy than this has left the path it should follow
+# a trajectory with a larger energy error than this counts as divergent
 DIVERGED = 1000.0
 
 
 def mass_matrix(value: float | Array) -> Array:
-    """A scalar, diagonal or dense mass matrix, refused where it is not positive definite."""
+    """A scalar, diagonal or dense mass matrix as an array; raises if it is not positive definite."""
     mass = real("mass_matrix", value)
     if mass.ndim > 2 or (mass.ndim == 2 and mass.shape[0] != mass.shape[1]):
         raise ValueError(f"expected a mass matrix: a scalar, (d,) or (d, d), got shape {mass.shape}; give one of these")
@@ -57,8 +57,8 @@ def as_inverse(mass: Array, position: Array) -> Array:
     return jnp.linalg.inv(mass) if mass.ndim == 2 else jnp.broadcast_to(1 / mass, (size,))
 
 
-def begin_with_gradient(name: str, energy: Any, x: PyTree) -> GradientState:
-    """The state of chains at ``x`` for an adjusted kernel of the given name."""
+def init_with_gradient(name: str, energy: Any, x: PyTree) -> GradientState:
+    """The initial state of chains at ``x`` for the adjusted kernel ``name``, with energies and gradients."""
     refuse_score(name, energy)
     coordinates = coordinates_of(name, energy, x)
     return gradient_state(energy, to_real(coordinates, x), coordinates)
@@ -68,15 +68,15 @@ class HMC(HasMassMatrix):
     r"""Hamiltonian Monte Carlo: momentum ``v ~ N(0, M)``, ``steps`` leapfrog steps of size ε on
     ``H(x, v) = E(x) + ½ vᵀM⁻¹v``, then accept with probability ``min(1, exp(H(x, v) - H(x', v')))``.
 
-    Exactly invariant; on a space with a support it moves in real coordinates. A trajectory that loses more than 1000
-    in energy, or meets a non-finite one, is rejected and counted as a divergence. ``steps`` gradient evaluations per
-    draw. Reference: Neal (2011), Handbook of MCMC, ch. 5.
+    Exactly invariant; on constrained spaces it moves in real coordinates. A trajectory whose energy error exceeds 1000,
+    or whose energy is not finite, is rejected and counted as a divergence. One kernel step costs ``steps`` gradient
+    evaluations. Reference: Neal (2011), Handbook of MCMC, ch. 5.
 
     Args:
         step_size: ε > 0.
-        steps: leapfrog steps per draw.
-        mass_matrix: M as a scalar, a diagonal ``(d,)`` or a dense ``(d, d)`` matrix over the flattened point (over its
-            real coordinates, where the space has a support).
+        steps: the number of leapfrog steps per kernel step.
+        mass_matrix: M as a scalar, a diagonal ``(d,)`` or a dense ``(d, d)`` matrix over the flattened point (on
+            constrained spaces, over its real coordinates).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.HMC(0.3, steps=8)
@@ -85,7 +85,7 @@ class HMC(HasMassMatrix):
     (8,)
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
     steps: Array = eqx.field(converter=lambda value: _whole("steps", value), default=10)
     mass_matrix: Array = eqx.field(converter=mass_matrix, default=1.0)
 
@@ -93,7 +93,7 @@ class HMC(HasMassMatrix):
     target_acceptance = 0.8
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> GradientState:
-        return begin_with_gradient("HMC", energy, x)
+        return init_with_gradient("HMC", energy, x)
 
     def retarget(self, energy: Any, state: GradientState) -> GradientState:
         return gradient_state(energy, state.position, state.coordinates)
@@ -113,18 +113,23 @@ class HMC(HasMassMatrix):
 
 
 def hamiltonian_step(
-    key: PRNGKeyArray, energy: Any, state: GradientState, step_size: Array, inverse_mass: Array, steps: int | Array
+    key: PRNGKeyArray,
+    energy: Any,
+    state: GradientState,
+    step_size: Array,
+    inverse_mass: Array,
+    leapfrog_steps: int | Array,
 ) -> tuple[GradientState, Info]:
-    """New momenta, ``steps`` leapfrog steps and an accept step for all chains.
+    """New momenta, ``leapfrog_steps`` leapfrog steps and an accept step for all chains.
 
-    Momenta and accept steps are drawn in one block: a key per chain would cost more than the leapfrog itself.
+    The random numbers of all chains are drawn in one block: a key per chain would cost more than the leapfrog steps.
     """
     key_momentum, key_accept = split(key)
     momenta = draw_momenta(key_momentum, state.position, inverse_mass, step_size)
     before = kinetic(inverse_mass, momenta)
 
     def trajectory(energy, state, momentum):
-        return leapfrog(energy, state, momentum, step_size, inverse_mass, steps)
+        return leapfrog(energy, state, momentum, step_size, inverse_mass, leapfrog_steps)
 
     new, after = over_chains(trajectory, on_reals(energy, state.coordinates), state, momenta)
     gained = state.energy + before - new.energy - kinetic(inverse_mass, after)
@@ -154,12 +159,18 @@ def kinetic(inverse_mass: Array, momenta: Array) -> Array:
 
 
 def leapfrog(
-    energy: Any, state: GradientState, momentum: Array, step_size: Array, inverse_mass: Array, steps: int | Array
+    energy: Any,
+    state: GradientState,
+    momentum: Array,
+    step_size: Array,
+    inverse_mass: Array,
+    leapfrog_steps: int | Array,
 ) -> tuple[GradientState, Array]:
-    """``steps`` times ``v ← v - (ε/2)∇E(x)``, ``x ← x + εM⁻¹v``, ``v ← v - (ε/2)∇E(x)`` of one chain; v is flat.
+    """``v ← v - (ε/2)∇E(x)``, ``x ← x + εM⁻¹v``, ``v ← v - (ε/2)∇E(x)`` for one chain, ``leapfrog_steps`` times; v is
+    flat.
 
-    Reversible: from the end, with the momentum turned round, it leads back to the start. The second half of a kick is
-    taken together with the first half of the next, and the energy is evaluated once, at the end.
+    Reversible: from the end, with the momentum negated, it leads back to the start. The second half-step of the
+    momentum is merged with the first half-step of the next, and the energy is evaluated once, at the end.
     """
 
     def drift(x, v):
@@ -170,7 +181,7 @@ def leapfrog(
         return x, now[1] - step_size * jax.grad(energy)(x).reshape(-1)
 
     kicked = momentum - 0.5 * step_size * state.gradient.reshape(-1)
-    x, v = jax.lax.fori_loop(0, steps - 1, inner, (state.position, kicked))
+    x, v = jax.lax.fori_loop(0, leapfrog_steps - 1, inner, (state.position, kicked))
     x = drift(x, v)
     value, gradient = jax.value_and_grad(energy)(x)
     end = GradientState(x, jnp.where(jnp.isfinite(value), value, jnp.inf), gradient, state.coordinates)  # pyright: ignore[reportCallIssue]
@@ -181,12 +192,12 @@ class MALA(Tunable):
     r"""The Metropolis-adjusted Langevin algorithm: propose ``x' = x - (τ/2)∇E(x) + √τ ε``, accept with probability
     ``min(1, exp(E(x) - E(x')) q(x|x') / q(x'|x))``.
 
-    That is HMC with one leapfrog step of size √τ, and is computed so. Exactly invariant for any τ; one gradient
-    evaluation per step. A proposal with a non-finite energy, or one higher by more than 1000, is rejected and counted
-    as a divergence. Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
+    This is HMC with one leapfrog step of size √τ, and it is computed that way. Exactly invariant for any τ; one
+    gradient evaluation per step. A proposal with a non-finite energy, or an energy error above 1000, is rejected and
+    counted as a divergence. Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
 
     Args:
-        step_size: τ > 0, in the convention above (blackjax's own is τ/2).
+        step_size: τ > 0, in the convention above (blackjax's step size is τ/2).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.MALA(0.3)
@@ -195,13 +206,13 @@ class MALA(Tunable):
     True
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
 
     takes_per_chain_energies = True
     target_acceptance = 0.574
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> GradientState:
-        return begin_with_gradient("MALA", energy, x)
+        return init_with_gradient("MALA", energy, x)
 
     def retarget(self, energy: Any, state: GradientState) -> GradientState:
         return gradient_state(energy, state.position, state.coordinates)

@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics, with and without momentum, and its noise-free limit."""
+"""Unadjusted Langevin dynamics, overdamped and underdamped, and gradient descent as its noise-free limit."""
 
 from typing import Any
 
@@ -17,17 +17,17 @@ from thalweg.spaces import Coordinates, coordinates_of, on_reals, scores_on_real
 class Langevin(Kernel):
     r"""Unadjusted Langevin dynamics, ``x ← x - (τ/2) ∇E(x) + s·ε`` with ``ε ~ N(0, I)``.
 
-    ``s = √τ`` unless ``noise_scale`` decouples it: a gradient coefficient of 1 with noise 0.005 is
-    ``Langevin(step_size=2, noise_scale=0.005)``. There is no accept step, so the chain has a bias of first order in
-    τ: on N(0, 1) its own stationary variance is ``1 / (1 - τ/4)``. Takes an energy or a score network, and evaluates
-    its gradient once per step. On a space with a support the chain moves in real coordinates.
+    ``s = √τ`` unless ``noise_scale`` is given: a gradient coefficient of 1 with noise 0.005 is
+    ``Langevin(step_size=2, noise_scale=0.005)``. There is no accept step, so the chain has a bias of first order in τ:
+    on N(0, 1) its stationary variance is ``1 / (1 - τ/4)``. Takes an energy or a score network, and evaluates the
+    gradient once per step. On constrained spaces the chain moves in real coordinates.
     Reference: Roberts and Tweedie (1996), Bernoulli 2(4).
 
     Args:
         step_size: τ > 0.
-        noise_scale: s ≥ 0, by default √τ.
-        clip_x: ``(low, high)``, every coordinate kept between them after each step; on R^d only.
-        clip_gradient: every component of the gradient kept within ± this.
+        noise_scale: s ≥ 0; by default √τ.
+        clip_x: ``(low, high)``; every coordinate is clipped to this range after each step; on R^d only.
+        clip_gradient: every component of the gradient is clipped to ± this value.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.Langevin(step_size=0.1)
@@ -51,11 +51,13 @@ class Langevin(Kernel):
         clip_x: tuple[float, float] | None = None,
         clip_gradient: float | None = None,
     ):
-        self.step_size = positive("step_size", step_size)
-        # zero noise is gradient descent, so only negative scales are refused
-        self.noise_scale = jnp.sqrt(self.step_size) if noise_scale is None else non_negative("noise_scale", noise_scale)
+        self.step_size = positive("step_size", step_size, scalar=True)
+        # zero noise is gradient descent, so only a negative scale raises
+        self.noise_scale = (
+            jnp.sqrt(self.step_size) if noise_scale is None else non_negative("noise_scale", noise_scale, scalar=True)
+        )
         self.clip_x = None if clip_x is None else _bounds(clip_x)
-        self.clip_gradient = None if clip_gradient is None else positive("clip_gradient", clip_gradient)
+        self.clip_gradient = None if clip_gradient is None else positive("clip_gradient", clip_gradient, scalar=True)
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Position:
         coordinates = coordinates_of("Langevin", energy, x)
@@ -89,8 +91,8 @@ def _bounds(clip_x: Any) -> Array:
     return bounds
 
 
-class Moving(AbstractRealState):
-    """Chains with a velocity."""
+class VelocityState(AbstractRealState):
+    """The positions and velocities of the chains."""
 
     position: Array
     velocity: Array
@@ -99,13 +101,13 @@ class Moving(AbstractRealState):
 
 class UnderdampedLangevin(Kernel):
     r"""Langevin dynamics with momentum, ``dx = v dt``, ``dv = -∇E(x) dt - γ v dt + √(2γ) dW``, by the BAOAB splitting:
-    half a kick, half a drift, the exact Ornstein-Uhlenbeck step of v, half a drift, half a kick.
+    half a step of v, half a step of x, the exact Ornstein-Uhlenbeck step of v, half a step of x, half a step of v.
 
-    No accept step: its bias is of second order in the step size (on a Gaussian the positions have none at all). Takes
+    There is no accept step: the bias is of second order in the step size (zero for the positions on a Gaussian). Takes
     an energy or a score network. Reference: Leimkuhler and Matthews (2013), Appl. Math. Res. Express.
 
     Args:
-        step_size: h > 0, a time step.
+        step_size: h > 0, the time step.
         friction: γ > 0.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -115,20 +117,20 @@ class UnderdampedLangevin(Kernel):
     (8, 10, 2)
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
-    friction: Array = eqx.field(converter=lambda value: positive("friction", value), default=1.0)
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
+    friction: Array = eqx.field(converter=lambda value: positive("friction", value, scalar=True), default=1.0)
 
     takes_per_chain_energies = True
 
-    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Moving:
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> VelocityState:
         coordinates = coordinates_of("UnderdampedLangevin", energy, x)
         position = to_real(coordinates, x)
-        return Moving(position, normal(key, position.shape, position.dtype), coordinates)  # pyright: ignore[reportCallIssue]
+        return VelocityState(position, normal(key, position.shape, position.dtype), coordinates)  # pyright: ignore[reportCallIssue]
 
-    def retarget(self, energy: Any, state: Moving) -> Moving:
+    def retarget(self, energy: Any, state: VelocityState) -> VelocityState:
         return state
 
-    def step(self, key: PRNGKeyArray, energy: Any, state: Moving) -> tuple[Moving, Info]:
+    def step(self, key: PRNGKeyArray, energy: Any, state: VelocityState) -> tuple[VelocityState, Info]:
         half = self.step_size / 2
         velocity = state.velocity + half * scores_on_reals(energy, state.coordinates, state.position)
         x = state.position + half * velocity
@@ -136,17 +138,17 @@ class UnderdampedLangevin(Kernel):
         velocity = keep * velocity + jnp.sqrt(1 - keep**2) * normal(key, x.shape, x.dtype)
         x = x + half * velocity
         last = scores_on_reals(energy, state.coordinates, x)
-        return Moving(x, velocity + half * last, state.coordinates), Info(gradient_norm=jax.vmap(norm)(last))  # pyright: ignore[reportCallIssue]
+        return VelocityState(x, velocity + half * last, state.coordinates), Info(gradient_norm=jax.vmap(norm)(last))  # pyright: ignore[reportCallIssue]
 
 
 class GradientDescent(Kernel):
-    r"""Downhill: ``v ← m v - (τ/2)∇E(x)``, ``x ← x + v``; Langevin without its noise, with momentum m.
+    r"""Gradient descent with momentum: ``v ← m v - (τ/2)∇E(x)``, ``x ← x + v``; Langevin without noise.
 
-    An optimiser in the form of a kernel: it finds modes and samples nothing. On a space with a support it descends in
-    real coordinates, to minima of the energy itself.
+    An optimiser in the form of a kernel: it finds modes and does not sample. On constrained spaces it descends in real
+    coordinates, to minima of the energy itself.
 
     Args:
-        step_size: τ > 0, in Langevin's convention.
+        step_size: τ > 0, in the convention of `Langevin`.
         momentum: m in [0, 1).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -157,22 +159,22 @@ class GradientDescent(Kernel):
     True
     """
 
-    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value))
+    step_size: Array = eqx.field(converter=lambda value: positive("step_size", value, scalar=True))
     momentum: Array = eqx.field(converter=lambda value: _below_one("momentum", value), default=0.0)
 
     takes_per_chain_energies = True
 
-    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Moving:
+    def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> VelocityState:
         coordinates = coordinates_of("GradientDescent", energy, x)
         position = to_real(coordinates, x)
-        return Moving(position, jnp.zeros_like(position), coordinates)  # pyright: ignore[reportCallIssue]
+        return VelocityState(position, jnp.zeros_like(position), coordinates)  # pyright: ignore[reportCallIssue]
 
-    def retarget(self, energy: Any, state: Moving) -> Moving:
+    def retarget(self, energy: Any, state: VelocityState) -> VelocityState:
         return state
 
-    def step(self, key: PRNGKeyArray, energy: Any, state: Moving) -> tuple[Moving, Info]:
-        # a minimum of E is wanted, not of the density of the coordinates, so their volume is left out
+    def step(self, key: PRNGKeyArray, energy: Any, state: VelocityState) -> tuple[VelocityState, Info]:
+        # the log-determinant is left out: the result is a minimum of E, not a mode of the density of the coordinates
         downhill = over_chains(score, on_reals(energy, state.coordinates, volume=False), state.position)
         velocity = self.momentum * state.velocity + 0.5 * self.step_size * downhill
-        moved = Moving(state.position + velocity, velocity, state.coordinates)  # pyright: ignore[reportCallIssue]
+        moved = VelocityState(state.position + velocity, velocity, state.coordinates)  # pyright: ignore[reportCallIssue]
         return moved, Info(gradient_norm=jax.vmap(norm)(downhill))

@@ -1,4 +1,4 @@
-"""Metropolis-Hastings kernels that need no gradient: random walk, independence, and any proposal of the user's."""
+"""Metropolis-Hastings kernels without gradients: random walk, independence sampler, and user-defined proposals."""
 
 import abc
 from typing import Any
@@ -6,9 +6,21 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Info, Kernel, Tunable, check_instance, count_chains, energies, positive, select, space_of
+from thalweg.core import (
+    Info,
+    Kernel,
+    Module,
+    Tunable,
+    check_instance,
+    count_chains,
+    energies,
+    positive,
+    select,
+    space_of,
+)
 from thalweg.core.random import log_uniform, normal
 from thalweg.samplers.states import EnergyState, energy_state, refuse_score
 from thalweg.spaces import Real, coordinates_of, on_reals, to_real
@@ -17,14 +29,13 @@ from thalweg.spaces import Real, coordinates_of, on_reals, to_real
 class RandomWalk(Tunable):
     r"""Random-walk Metropolis: propose ``x' = x + scale·ε``, accept with probability ``min(1, exp(E(x) - E(x')))``.
 
-    Exactly invariant; one energy evaluation per step, no gradients. The noise of all chains is drawn in one block. On a
-    space with a support it walks in real coordinates.
+    Exactly invariant; one energy evaluation per step, no gradients. On constrained spaces it moves in real coordinates.
     A proposal with a non-finite energy is rejected and counted as a divergence.
     Reference: Metropolis et al. (1953), J. Chem. Phys. 21.
 
     Args:
-        scale: the proposal's standard deviation, a scalar or one per coordinate (broadcast to the point's shape, or to
-            its real coordinates ``(d,)`` where the space has a support).
+        scale: the proposal's standard deviation, a scalar or one per coordinate (broadcast to the point's shape, or on
+            constrained spaces to its real coordinates ``(d,)``).
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> chains = tw.sample(tw.energies.two_bumps(), tw.samplers.RandomWalk(2.0), jnp.zeros((4, 1)),
@@ -55,21 +66,40 @@ class RandomWalk(Tunable):
     def step(self, key: PRNGKeyArray, energy: Any, state: EnergyState) -> tuple[EnergyState, Info]:
         key_move, key_accept = jax.random.split(key)
         x = state.position
-        proposal = x + self.scale * normal(key_move, x.shape, x.dtype)
-        if proposal.shape != x.shape:
+        if _broadcast(self.scale.shape, x.shape) != x.shape:
             raise ValueError(
                 f"expected a scale that fits points of shape {x.shape[1:]}, got {self.scale.shape}; give one number, "
                 "or one for each coordinate"
             )
+        proposal = x + self.scale * normal(key_move, x.shape, x.dtype)
         return metropolis(key_accept, energy, state, proposal, jnp.zeros(state.energy.shape))
 
 
-class Proposal(eqx.Module):
-    """How to propose one point from another, and the correction for doing so unevenly."""
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The common shape, None where there is none."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+class Proposal(Module):
+    """A proposal distribution ``q(x' | x)`` and its Hastings correction.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> class Reflect(tw.samplers.Proposal):  # x' = -x, both ways alike
+    ...     def propose(self, key, x):
+    ...         return -x
+    ...     def log_ratio(self, x, proposed):
+    ...         return jnp.zeros(())
+    >>> kernel, energy = tw.samplers.MetropolisHastings(Reflect()), lambda x: jnp.sum(x**2)
+    >>> tw.sample(energy, kernel, jnp.ones((1, 1)), key=jax.random.key(0), draws=3).draws.ravel().tolist()
+    [-1.0, 1.0, -1.0]
+    """
 
     @abc.abstractmethod
     def propose(self, key: PRNGKeyArray, x: Array) -> Array:
-        """A point proposed from the point ``x``, of its shape and type."""
+        """A proposal from the point ``x``, of the same shape and dtype."""
 
     @abc.abstractmethod
     def log_ratio(self, x: Array, proposed: Array) -> Array:
@@ -80,11 +110,11 @@ class MetropolisHastings(Kernel):
     r"""Metropolis-Hastings with any proposal: accept ``x' ~ q(·|x)`` with probability
     ``min(1, exp(E(x) - E(x')) q(x|x') / q(x'|x))``.
 
-    Exactly invariant, on any space: what is proposed outside of it is rejected.
+    Exactly invariant on any space: proposals outside it are rejected.
     Reference: Hastings (1970), Biometrika 57.
 
     Args:
-        proposal: an object with ``propose(key, x)`` and ``log_ratio(x, proposed)``, both of one point: see `Proposal`.
+        proposal: an object with ``propose(key, x)`` and ``log_ratio(x, proposed)`` for one point: see `Proposal`.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> class Scale(tw.samplers.Proposal):  # multiply by a log-normal factor: q(x|x')/q(x'|x) = x'/x
@@ -123,13 +153,13 @@ class MetropolisHastings(Kernel):
 
 
 class Independence(Kernel):
-    r"""Metropolis-Hastings that proposes from a fixed density q, whatever the state: accept with probability
+    r"""The independence sampler: Metropolis-Hastings with proposals from a fixed density q, accepted with probability
     ``min(1, [p(x') q(x)] / [p(x) q(x')])``.
 
-    Good where q covers p; a chain that sits where ``p/q`` is large stays there long. Reference: Tierney (1994).
+    Works well if q covers p; where ``p/q`` is large the chain gets stuck. Reference: Tierney (1994), Ann. Stat. 22.
 
     Args:
-        density: anything with ``sample(key, shape)`` and ``log_prob(x)``: an analytic energy, a flow.
+        density: any object with ``sample(key, shape)`` and ``log_prob(x)``: an analytic energy, a flow.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> wide = tw.energies.Gaussian(jnp.zeros(1), 36.0)
@@ -172,7 +202,7 @@ def _require_like(x: PyTree, proposed: PyTree) -> None:
 def metropolis(
     key: PRNGKeyArray, energy: Any, state: EnergyState, proposal: PyTree, log_ratio: Array
 ) -> tuple[EnergyState, Info]:
-    """Accept ``proposal`` with probability ``min(1, exp(E(x) - E(x') + log_ratio))``, chain by chain.
+    """Accept ``proposal`` with probability ``min(1, exp(E(x) - E(x') + log_ratio))``, for every chain.
 
     ``log_ratio = log q(x|x') - log q(x'|x)``, ``(chains,)``, is the Hastings correction, zero for symmetric proposals.
     """
@@ -186,7 +216,7 @@ def metropolis(
     inside = jnp.ones_like(finite)
     if state.coordinates is None and space is not None and not isinstance(space, Real):
         inside = jax.vmap(space.contains)(proposal)
-    # comparing with a NaN is false, so a non-finite proposal is rejected without touching its value
+    # comparisons with NaN are false, so a non-finite proposal is rejected
     log_accept = jnp.where(finite & inside, state.energy - proposed + log_ratio, -jnp.inf)
     accept = log_uniform(key, log_accept.shape) < log_accept
     new = select(accept, EnergyState(proposal, proposed, state.coordinates), state)  # pyright: ignore[reportCallIssue]

@@ -1,4 +1,4 @@
-"""A kernel for points of several parts, each moved by a kernel of its own."""
+"""A kernel for points made of several parts, each moved by its own kernel."""
 
 from typing import Any
 
@@ -14,20 +14,20 @@ from thalweg.spaces import Product
 
 
 class Parts(State):
-    """The state of every part's own kernel, in a tree like the point's."""
+    """The state of every part's kernel, in a tuple or dictionary like the point."""
 
     inner: dict[Any, Any] | tuple[Any, ...]
 
     @property
     def x(self) -> PyTree:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the chains are: a tuple or a dictionary of the parts."""
+        """The positions of the chains: a tuple or a dictionary of the parts."""
         if isinstance(self.inner, dict):
             return {name: state.x for name, state in self.inner.items()}
         return tuple(state.x for state in self.inner)
 
 
 class _Part(Energy):
-    """One part of a point as the variable, the others held."""
+    """The energy as a function of one part of a point, with the other parts fixed."""
 
     energy: Any
     others: PyTree
@@ -41,17 +41,17 @@ class _Part(Energy):
 
 
 class PerPart(Kernel):
-    r"""Points made of parts, ``x = (x_1, …, x_n)``: one step moves every part in turn by its own kernel on
+    r"""A kernel for points made of parts, ``x = (x_1, …, x_n)``: one step moves every part in turn by its own kernel on
     ``p(x_i | others)``.
 
-    Exactly invariant when every part's kernel is: continuous parts may have a gradient kernel and discrete parts a
-    discrete one. Parts are told apart by place where points are tuples (``Product(Real(2), Binary(3))``) and by name
-    where they are dictionaries (``Product(mu=Real(), on=Binary(3))``). Acceptance is the mean over the parts that have
-    one, and ``stats`` has each part's own under ``acceptance[part]``. Reference: Tierney (1994), Ann. Stat. 22.
+    Exactly invariant if every part's kernel is. Continuous parts may have a gradient kernel and discrete parts a
+    discrete one. Kernels are given by position for tuples (``Product(Real(2), Binary(3))``) and by name for
+    dictionaries (``Product(mu=Real(), on=Binary(3))``). ``acceptance`` is the mean over the parts that have one;
+    ``acceptance[part]`` in ``stats`` is that of one part. Reference: Tierney (1994), Ann. Stat. 22.
 
     Args:
         kernels: one kernel for each part, in the order of a tuple; or
-        named: one for each part, by its name in a dictionary.
+        named: one kernel for each part, by its name in a dictionary.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> space = tw.Product(tw.Real(2), tw.Binary(3))
@@ -98,7 +98,7 @@ class PerPart(Kernel):
         states, infos, x = {name: state.inner[name] for name in names}, {}, state.x
         for name, part_key in zip(names, split(key, len(names)), strict=True):
             bound = self._given_others(energy, x, name)
-            # since its last turn the other parts have moved
+            # the other parts have moved since the last step of this part
             here = retarget_chains(self.kernels[name], bound, states[name])
             states[name], infos[name] = step_chains(self.kernels[name], part_key, bound, here)
             x = self._replace(x, name, states[name].x)
@@ -128,7 +128,7 @@ class PerPart(Kernel):
             raise ValueError(f"expected a Product of spaces for PerPart, got {space}; use a kernel for {space} itself")
 
     def _given_others(self, energy: Any, x: PyTree, name: Any) -> PerChain:
-        """Chain i on its part ``name``, the others where chain i has them."""
+        """The energy of part ``name``, with the other parts fixed at the positions of each chain."""
         space = space_of(energy)
         own = None
         if isinstance(space, Product):
@@ -139,7 +139,7 @@ class PerPart(Kernel):
 
 
 class _BindBoth(eqx.Module):
-    """`_Bind` where the energy itself differs from chain to chain."""
+    """`_Bind` for an energy that itself differs from chain to chain."""
 
     bind: Any
     name: Any = eqx.field(static=True)
@@ -159,7 +159,7 @@ class _Bind(eqx.Module):
 
 
 def _merge(infos: dict[Any, Info]) -> Info:
-    """One info for all parts: means of acceptance, norms together, any divergence."""
+    """One `Info` for all parts: the mean acceptance, the joint gradient norm, and whether any part diverged."""
     known = lambda field: {name: value for name, info in infos.items() if (value := getattr(info, field)) is not None}
     acceptance, norms, divergent = known("acceptance"), known("gradient_norm"), known("divergent")
     extra = {f"acceptance[{name}]": value for name, value in acceptance.items()}

@@ -1,4 +1,4 @@
-"""The chain loop: every chain in the library runs through `advance`, and users meet it as `sample`."""
+"""The chain loop: `sample` for users, and `advance`, through which every chain in the library runs."""
 
 import warnings
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from thalweg.core import (
     compiled,
     count_chains,
     energies,
+    flag,
     is_concrete,
     is_score,
     over_chains,
@@ -35,8 +36,8 @@ from thalweg.samplers.chains import Chains
 from thalweg.samplers.single_chain import init_chains, retarget_chains, step_chains
 from thalweg.spaces import as_points
 
-# a chain's keys are made this many at a time: one by one would cost as much as a small kernel's step, and all at once
-# would let memory grow with the length of the chain
+# keys are made this many at a time: one by one would cost as much as a step of a small kernel, and all at once would
+# need memory for the whole length of the chain
 _BLOCK = 100_000
 
 Measure = Callable[[Info], dict[str, Array]]
@@ -52,30 +53,38 @@ def advance(
     measure: Measure | None = None,
     first_block: int | Array = 0,
 ) -> tuple[Any, dict[str, Array]]:
-    """``steps`` steps of ``kernel``, and their metrics; memory does not grow with ``steps``.
+    """Run ``steps`` steps of ``kernel`` and return the state and the metrics; memory does not grow with ``steps``.
 
     Args:
         energy: any model the kernel takes, also one that differs from chain to chain.
         kernel: any kernel.
-        state: where the chains are, on this energy.
-        key: the randomness of all steps.
-        steps: how many.
-        measure: numbers of one step's `Info`; the metrics are their means over the steps, but the sums of whole
-            numbers.
-        first_block: goes on with a chain whose first ``100_000·first_block`` steps were taken in an earlier call.
+        state: the state of the chains on this energy.
+        key: the random key of all steps.
+        steps: the number of kernel steps.
+        measure: maps the `Info` of one step to metrics. They are averaged over the steps; whole numbers are summed.
+        first_block: continues a chain whose first ``100_000·first_block`` steps were taken in an earlier call.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> energy, kernel, key = lambda x: jnp.sum(x**2), tw.samplers.GradientDescent(0.5), jax.random.key(0)
-    >>> state = kernel.init(key, energy, jnp.ones((3, 2)))
-    >>> tw.samplers.advance(energy, kernel, state, key=key, steps=2)[0].x[0].tolist()
+    >>> key_init, key_run = jax.random.split(key)
+    >>> state = kernel.init(key_init, energy, jnp.ones((3, 2)))
+    >>> tw.samplers.advance(energy, kernel, state, key=key_run, steps=2)[0].x[0].tolist()
     [0.25, 0.25]
     """
+    require_model("advance", energy)
+    check_kernel(kernel)
+    if not isinstance(state, State):
+        raise ValueError(f"expected a state, got {type(state).__name__}; make one by kernel.init(key, energy, x)")
+    key, steps = typed_key(key), whole_number("steps", steps, 0)
+    if is_concrete(key) and not getattr(kernel, "all_rungs", False):
+        # a user's own call: inside a compiled program all of this was looked at before
+        check_scalar(kernel.at_start(energy) if isinstance(kernel, ConditionalKernel) else energy, state.x)
     state, totals = _advance(energy, kernel, state, key, steps, measure, first_block)
     return state, reduce_totals(totals, steps)
 
 
 def _advance(energy, kernel, state, key, steps, measure, first_block: Any = 0):
-    measure = _nothing if measure is None else measure
+    measure = _no_metrics if measure is None else measure
 
     def one(carry, key):
         state, totals = carry
@@ -86,22 +95,22 @@ def _advance(energy, kernel, state, key, steps, measure, first_block: Any = 0):
         return jax.lax.scan(one, carry, _split(jax.random.fold_in(key, first_block + number), length))[0]
 
     whole, rest = divmod(steps, _BLOCK)
-    carry = (state, _no_totals(lambda: measure(step_chains(kernel, key, energy, state)[1])))
+    carry = (state, _zero_totals(lambda: measure(step_chains(kernel, key, energy, state)[1])))
     carry = jax.lax.fori_loop(0, whole, block, carry) if whole else carry
     return block(whole, carry, rest) if rest else carry
 
 
-def _nothing(info: Info) -> dict[str, Array]:
+def _no_metrics(info: Info) -> dict[str, Array]:
     return {}
 
 
 def _split(key: PRNGKeyArray, count: int) -> Array:
-    # an odd number of keys takes three times as long to make as an even one, which a single fast chain would feel
+    # rounded up to a multiple of 8: an odd number of keys takes three times as long, which matters for one fast chain
     return jax.random.split(key, count + -count % 8)[:count]
 
 
-def _no_totals(like: Callable[[], PyTree]) -> PyTree:
-    """Sums of nothing, in the shapes of what ``like`` would return, and their rounding errors."""
+def _zero_totals(like: Callable[[], PyTree]) -> PyTree:
+    """Zero sums, of the shapes that ``like`` would return, with their compensations."""
     zeros = lambda leaf: jnp.zeros(leaf.shape, leaf.dtype)
     shapes = jax.eval_shape(like)
     return jax.tree.map(lambda leaf: (zeros(leaf), zeros(leaf)) if _is_mean(leaf) else (zeros(leaf),), shapes)
@@ -112,7 +121,8 @@ def _is_mean(leaf: Any) -> bool:
 
 
 def _add(totals: dict[str, tuple[Array, ...]], values: dict[str, Array]) -> dict[str, tuple[Array, ...]]:
-    """One more step. Sums of 10^7 numbers would lose what is added in single precision, so its loss is carried along.
+    """The totals with one more step, by compensated summation: plain sums of 10^7 numbers lose digits in single
+    precision.
 
     Reference: Kahan (1965), Commun. ACM 8.
     """
@@ -128,24 +138,25 @@ def _add(totals: dict[str, tuple[Array, ...]], values: dict[str, Array]) -> dict
 
 
 def merge_totals(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """The sums of two pieces of a run."""
+    """The totals of two pieces of a run, added."""
     return jax.tree.map(jnp.add, first, second) if first else second
 
 
 def reduce_totals(totals: dict[str, tuple[Array, ...]], steps: int | Array) -> dict[str, Array]:
-    """Sums over ``steps`` steps as means; sums of whole numbers stay as they are."""
+    """The means over ``steps`` steps, from totals; totals of whole numbers stay sums."""
     return {name: total[0] / max(steps, 1) if len(total) == 2 else total[0] for name, total in totals.items()}
 
 
 def metrics_of(info: Info) -> dict[str, Array]:
-    """What `sample` measures along a chain: acceptance and divergences, each where the kernel has them."""
+    """The metrics of `sample`: acceptance and divergences, if the kernel has them, and the kernel's own."""
     divergences = None if info.divergent is None else info.divergent.astype(jnp.int32)
     measured = {"acceptance": info.acceptance, "divergences": divergences}
     return {**{name: value for name, value in measured.items() if value is not None}, **info.extra}
 
 
 def metrics_with_gradient(info: Info) -> dict[str, Array]:
-    """`metrics_of` and the gradient norms, which a training step wants and which would slow the cheapest chains."""
+    """`metrics_of` and the gradient norm, which training records; in `sample` it would slow down the cheapest
+    chains."""
     norms = {} if info.gradient_norm is None else {"gradient_norm": info.gradient_norm}
     return {**metrics_of(info), **norms}
 
@@ -161,21 +172,21 @@ def sample(
     thin: int = 1,
     progress: bool = False,
 ) -> Chains:
-    """Run ``kernel`` on ``energy`` for every chain at once: ``burn_in`` steps unseen, then ``draws`` draws.
+    """Run ``kernel`` on ``energy`` for all chains: ``burn_in`` steps that are discarded, then ``draws`` draws.
 
-    The whole run is one compiled loop; memory does not grow with its length, only with the draws kept. Another step
-    size, other weights or another start of the same shape do not recompile it. It can be called under ``jax.jit`` and
-    ``jax.vmap``; starts are then not checked.
+    The whole run is one compiled loop; memory grows only with the draws kept. A change of step size, weights or starts
+    of the same shape does not recompile it. It can be called under ``jax.jit`` and ``jax.vmap``; starts are then not
+    checked.
 
     Args:
         energy: an energy, a plain function of one point, or (for unadjusted kernels) a score network.
         kernel: for example ``tw.samplers.MALA(0.1)``.
-        init: where the chains start, ``(chains, *event)`` or a tree of such; or the ``state`` of an earlier run with
-            this kernel, which then goes on: positions, momenta and counts stay, also on another energy.
-        key: the randomness of the whole run.
-        draws: how many draws to keep per chain.
-        burn_in: steps before the first kept one.
-        thin: steps per kept draw.
+        init: where the chains start, ``(chains, *event)`` or a tree of such arrays; or the ``state`` of an earlier run
+            with this kernel, which is continued: positions, momenta and counts are kept, also on another energy.
+        key: the random key of the whole run.
+        draws: the number of draws to keep per chain.
+        burn_in: the number of kernel steps before the first draw.
+        thin: the number of kernel steps per draw.
         progress: show a progress bar (the draws are the same with and without).
 
     Returns:
@@ -192,38 +203,38 @@ def sample(
     key = typed_key(key)
     require_model("sample", energy)
     check_kernel(kernel)
-    begin = _begin(energy, init)
+    begin = _check_init(energy, init)
     inspect(kernel, energy)
-    if progress:
+    if flag("progress", progress):
         return _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin)
     if burn_in + draws * thin > 10_000 and is_concrete(key):
-        # a long run checks its starts before, a short one on the way: the check is a call of its own
-        _refuse_starts(_check_starts(kernel, energy, begin), kernel, energy, begin)
+        # a long run checks its starts first, in a separate call; a short run checks them in the same program
+        _raise_for_starts(_check_starts(kernel, energy, begin), kernel, energy, begin)
     chains, fine = _run(key, begin, kernel, energy, burn_in, draws, thin)
-    _refuse_starts(fine, kernel, energy, begin)
+    _raise_for_starts(fine, kernel, energy, begin)
     return chains
 
 
 def check_kernel(kernel: Any) -> None:
-    """Refuse what is no kernel: a class, or an object without ``init`` and ``step``."""
+    """Raise if ``kernel`` is not a kernel: a class, or an object without ``init`` and ``step``."""
     check_instance("a kernel", kernel, ("init", "step"), "tw.samplers.MALA(0.1)")
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether something has the methods of a kernel."""
+    """Whether an object has the methods of a kernel."""
     return all(callable(getattr(type(value), method, None)) for method in ("init", "step"))
 
 
 def energy_first(energy: Any, kernel: Any) -> tuple[Any, Any]:
-    """The two as they are; given in the order that earlier versions had, turned round with a warning."""
+    """Energy and kernel; if they are given in the order of earlier versions, they are swapped with a warning."""
     if is_kernel(kernel) or not is_kernel(energy):
         return energy, kernel
-    warnings.warn("give the energy first, then the kernel; the other order will be refused", DeprecationWarning, 3)
+    warnings.warn("give the energy first, then the kernel; the other order will raise an error", DeprecationWarning, 3)
     return kernel, energy
 
 
-def _begin(energy: Any, init: Any) -> Any:
-    """Where the chains start, checked: a state as it is, points in their space's own type."""
+def _check_init(energy: Any, init: Any) -> Any:
+    """The checked starts of the chains: a state as it is, or points in the dtype of their space."""
     if isinstance(init, State):
         rows = count_chains(energy.parameters) if isinstance(energy, PerChain) else None
         if rows is not None and count_chains(init.x) != rows:
@@ -243,11 +254,11 @@ def _begin(energy: Any, init: Any) -> Any:
 
 
 def _free_points(energy: Clamped, init: Any) -> Array:
-    """Starts of a clamped energy: full points, of which the free part is used, or free parts."""
+    """The free coordinates of the starts of a clamped energy, given as full points or as free coordinates."""
     shape = np.shape(init)[1:]
     if shape == energy.values.shape != (len(energy.free),):
         return jax.vmap(energy.reduce)(as_points(space_of(energy.energy), init))
-    if shape == energy.values.shape:  # one axis, of which nothing is held
+    if shape == energy.values.shape:  # one axis, and no coordinate is held
         return as_points(energy.space, init)
     if shape != (len(energy.free),):
         raise ValueError(
@@ -258,7 +269,7 @@ def _free_points(energy: Clamped, init: Any) -> Array:
 
 
 def inspect(kernel: Any, model: Any) -> None:
-    """Let the kernel, and every kernel inside it, look at the energy's numbers before anything is compiled."""
+    """Let the kernel, and every kernel inside it, check the values in the energy before anything is traced."""
     if isinstance(kernel, InspectsEnergy):
         kernel.inspect(model)
     for part in vars(kernel).values() if isinstance(kernel, Kernel) else ():
@@ -267,7 +278,7 @@ def inspect(kernel: Any, model: Any) -> None:
                 inspect(inner, model)
 
 
-def _refuse_starts(fine: Array, kernel: Any, energy: Any, begin: Any) -> None:
+def _raise_for_starts(fine: Array, kernel: Any, energy: Any, begin: Any) -> None:
     if not is_concrete(fine) or np.asarray(fine).all():
         return
     worst = int(np.argmin(np.asarray(fine)))
@@ -276,12 +287,13 @@ def _refuse_starts(fine: Array, kernel: Any, energy: Any, begin: Any) -> None:
     what = "score" if is_score(energy) else "energy"
     raise ValueError(
         f"expected a finite {what} at every start, got a non-finite one in chain {worst} at x = {point}; "
-        "start inside the support, or look at the energy there"
+        "start inside the support, or check the energy there"
     )
 
 
-def _fine(kernel: Any, energy: Any, x: PyTree) -> Array:
-    """Whether the energy of every start is finite; refuses, while tracing, what is no energy of one point."""
+def _are_finite_starts(kernel: Any, energy: Any, x: PyTree) -> Array:
+    """Whether the energy at every start is finite, ``(chains,)``; raises, while tracing, for a model that is not an
+    energy of one point."""
     model = kernel.at_start(energy) if isinstance(kernel, ConditionalKernel) else energy
     if isinstance(x, State):
         x = x.x
@@ -294,11 +306,11 @@ def _fine(kernel: Any, energy: Any, x: PyTree) -> Array:
     return jnp.isfinite(energies(model, x))
 
 
-_check_starts = compiled(_fine)
+_check_starts = compiled(_are_finite_starts)
 
 
-def _keep(keys, kernel, energy, state, thin):
-    """One draw for each of ``keys``, the leading axis of the result being the draws."""
+def _collect_draws(keys, kernel, energy, state, thin):
+    """One draw for each of ``keys``; the leading axis of the result is the draws."""
 
     def one(carry, key):
         state, totals = carry
@@ -310,7 +322,7 @@ def _keep(keys, kernel, energy, state, thin):
             totals = _add(totals, {name: total[0] for name, total in now.items()})
         return (state, totals), state.x
 
-    zero = _no_totals(lambda: metrics_of(step_chains(kernel, keys[0], energy, state)[1]))
+    zero = _zero_totals(lambda: metrics_of(step_chains(kernel, keys[0], energy, state)[1]))
     (state, totals), kept = jax.lax.scan(one, (state, zero), keys)
     return state, kept, totals
 
@@ -321,7 +333,7 @@ def _keys(key, draws):
 
 
 def _state(key, kernel, energy, begin):
-    """The state of the chains; a user's kernel that returns the wrong thing is refused in a sentence."""
+    """The initial state of the chains; raises if a user's kernel does not follow the contract."""
     if isinstance(begin, State):
         _check_state(key, kernel, energy, begin)
         state = retarget_chains(kernel, energy, begin)
@@ -338,7 +350,7 @@ def _check_state(key, kernel, energy, state):
     if jax.tree.structure(expected) != jax.tree.structure(state) or like(expected) != like(state):
         raise ValueError(
             f"expected a state of {type(kernel).__name__}, got {type(state).__name__} of another kernel, space or "
-            "number of chains; go on with the kernel that made it, or start at its points: init=state.x"
+            "number of chains; continue with the kernel that made it, or start at its points: init=state.x"
         )
 
 
@@ -374,21 +386,21 @@ def _as_pair(name, returned):
     return returned
 
 
-def _complete(energy, kept):
-    """Draws of a clamped energy as full points."""
+def _complete_points(energy, kept):
+    """The draws of a clamped energy as full points."""
     return jax.vmap(jax.vmap(energy.complete))(kept) if isinstance(energy, Clamped) else kept
 
 
 @compiled
 def _run(key, begin, kernel, energy, burn_in, draws, thin):
-    fine = _fine(kernel, energy, begin)
+    fine = _are_finite_starts(kernel, energy, begin)
     key_init, key_burn, keys = _keys(key, draws)
     state = _state(key_init, kernel, energy, begin)
     if burn_in:
         state, _ = _advance(energy, kernel, state, key_burn, burn_in, None)
-    state, kept, totals = _keep(keys, kernel, energy, state, thin)
+    state, kept, totals = _collect_draws(keys, kernel, energy, state, thin)
     kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), kept)
-    return Chains(_complete(energy, kept), reduce_totals(totals, draws * thin), state), fine
+    return Chains(_complete_points(energy, kept), reduce_totals(totals, draws * thin), state), fine
 
 
 _state_piece = compiled(_state)
@@ -400,16 +412,16 @@ def _burn_piece(key, kernel, energy, state, steps, first_block):
 
 
 @compiled
-def _keep_piece(keys, kernel, energy, state, thin):
-    state, kept, totals = _keep(keys, kernel, energy, state, thin)
-    return state, _complete(energy, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), kept)), totals
+def _collect_piece(keys, kernel, energy, state, thin):
+    state, kept, totals = _collect_draws(keys, kernel, energy, state, thin)
+    return state, _complete_points(energy, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), kept)), totals
 
 
 def _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin) -> Chains:
-    """The same run as `_run`'s, cut into pieces between which the bar moves."""
+    """The same run as `_run`, in pieces between which the progress bar is updated."""
     if not is_concrete(key):
         raise ValueError("expected no progress bar under jit or vmap, got progress=True; leave it out")
-    _refuse_starts(_check_starts(kernel, energy, begin), kernel, energy, begin)
+    _raise_for_starts(_check_starts(kernel, energy, begin), kernel, energy, begin)
     key_init, key_burn, keys = _keys(key, draws)
     state = _state_piece(key_init, kernel, energy, begin)
     kept, totals = [], {}
@@ -423,7 +435,7 @@ def _sample_with_bar(energy, kernel, begin, key, draws, burn_in, thin) -> Chains
         length = max(1, draws // 50)
         for start in range(0, draws, length):
             piece = keys[start : start + length]
-            now = jax.block_until_ready(_keep_piece(piece, kernel, energy, state, thin))
+            now = jax.block_until_ready(_collect_piece(piece, kernel, energy, state, thin))
             state, x, more = now
             kept.append(x)
             totals = merge_totals(totals, more)

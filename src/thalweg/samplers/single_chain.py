@@ -1,4 +1,4 @@
-"""One chain in a population: kernels written for one, and energies that differ between chains."""
+"""Kernels written for one chain, and kernels on energies that differ between chains."""
 
 from typing import Any
 
@@ -39,8 +39,8 @@ def per_chain(kernel: Any) -> Kernel:
 
     ``kernel.init(key, energy, x)`` returns a `State` with a field ``x`` (one point),
     ``kernel.step(key, energy, state)`` the next state and an `Info` of scalars, ``kernel.retarget(energy, state)`` the
-    state on a changed energy (it may be left out where the state is ``x`` alone); an ``eqx.Module`` keeps its
-    hyper-parameters as array leaves.
+    state on a changed energy (not needed if the state is only ``x``). If the kernel is an ``eqx.Module``, its
+    hyper-parameters stay array leaves.
 
     >>> import equinox as eqx, jax, jax.numpy as jnp, thalweg as tw
     >>> class Point(tw.core.State):
@@ -60,31 +60,31 @@ def per_chain(kernel: Any) -> Kernel:
 
 
 def init_chains(kernel: Kernel, key: PRNGKeyArray, energy: Any, x: PyTree) -> Any:
-    """``kernel.init`` on any energy: a kernel that cannot have one for each chain gets the chains one by one."""
+    """``kernel.init``, also for an energy per chain: a kernel that does not support this is vmapped over the chains."""
     if not isinstance(energy, PerChain) or _takes_per_chain(kernel):
         return kernel.init(key, energy, x)
-    one = lambda key, p, point: _alone(kernel.init(key, energy.at(p), _together(point)))
+    one = lambda key, p, point: _drop_chain_axis(kernel.init(key, energy.at(p), _add_chain_axis(point)))
     return jax.vmap(one)(split(key, count_chains(x)), energy.parameters, x)
 
 
 def step_chains(kernel: Kernel, key: PRNGKeyArray, energy: Any, state: Any) -> tuple[Any, Info]:
-    """``kernel.step`` on any energy, as `init_chains`."""
+    """``kernel.step``, also for an energy per chain, as in `init_chains`."""
     if not isinstance(energy, PerChain) or _takes_per_chain(kernel):
         return kernel.step(key, energy, state)
-    one = lambda key, p, own: _alone(kernel.step(key, energy.at(p), _together(own)))
+    one = lambda key, p, own: _drop_chain_axis(kernel.step(key, energy.at(p), _add_chain_axis(own)))
     return jax.vmap(one)(split(key, count_chains(state.x)), energy.parameters, state)
 
 
 def retarget_chains(kernel: Kernel, energy: Any, state: Any) -> Any:
-    """``kernel.retarget`` on any energy, as `init_chains`."""
+    """``kernel.retarget``, also for an energy per chain, as in `init_chains`."""
     if not callable(getattr(kernel, "retarget", None)):
         raise ValueError(
-            f"expected {type(kernel).__name__} to say how its state goes on when the energy changes, got no retarget; "
-            "define retarget(energy, state), which keeps positions and momenta and computes the rest anew"
+            f"expected {type(kernel).__name__} to define how its state continues when the energy changes, "
+            "got no retarget; define retarget(energy, state), which keeps positions and momenta and recomputes the rest"
         )
     if not isinstance(energy, PerChain) or _takes_per_chain(kernel):
         return kernel.retarget(energy, state)
-    one = lambda p, own: _alone(kernel.retarget(energy.at(p), _together(own)))
+    one = lambda p, own: _drop_chain_axis(kernel.retarget(energy.at(p), _add_chain_axis(own)))
     return jax.vmap(one)(energy.parameters, state)
 
 
@@ -92,10 +92,10 @@ def _takes_per_chain(kernel: Any) -> bool:
     return isinstance(kernel, Kernel) and kernel.takes_per_chain_energies
 
 
-def _together(tree: PyTree) -> PyTree:
-    """What belongs to one chain as a population of one."""
+def _add_chain_axis(tree: PyTree) -> PyTree:
+    """The arrays of one chain as those of a population of one."""
     return jax.tree.map(lambda leaf: leaf[None], tree)
 
 
-def _alone(tree: PyTree) -> PyTree:
+def _drop_chain_axis(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[0], tree)

@@ -1,59 +1,68 @@
-"""Where the chains of a training step begin: what tells CD, PCD, short-run and replay-buffer training apart."""
+"""Where the chains of a training update start: data (CD), persistent chains (PCD), noise (short-run), replay buffer."""
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import between, bind, count_chains, finite, select, split_batch, whole_number
+from thalweg.core import Module, between, bind, count_chains, finite, select, split_batch, takes, whole_number
 from thalweg.core.random import distinct
 from thalweg.samplers.annealing import SimulatedAnnealing
 from thalweg.samplers.single_chain import init_chains, retarget_chains
 from thalweg.spaces import point_space
 
 
-class Begun(NamedTuple):
-    """Chains about to run: their state, their conditions where the energy has any, and what `Start.finish` needs."""
+class StartedChains(NamedTuple):
+    """Chains before they run: their state, their conditions if the energy has any, and what `Start.finish` needs."""
 
     state: Any
     conditions: PyTree
     ticket: PyTree
 
 
-class Start(eqx.Module):
-    """A rule for where chains begin. What it keeps between updates are states of the kernel, momenta included.
+class Start(Module):
+    """A rule for where the chains of a training update start. Its memory holds kernel states, momenta included.
 
-    ``batch`` are the points of an update, or ``(x, c)`` for a `ConditionalEnergy`; there are as many chains as rows.
+    ``batch`` holds the points of an update, or ``(x, c)`` for a `ConditionalEnergy`; there are as many chains as rows.
+
+    >>> import jax, jax.numpy as jnp, thalweg as tw
+    >>> start, kernel, energy = tw.samplers.from_data(), tw.samplers.MALA(0.1), lambda x: jnp.sum(x**2)
+    >>> key_init, key_begin = jax.random.split(jax.random.key(0))
+    >>> memory = start.init(key_init, kernel, energy, jnp.ones((3, 2)))
+    >>> start.begin(key_begin, kernel, energy, memory, jnp.ones((3, 2))).state.x.shape
+    (3, 2)
     """
+
+    omits_defaults: ClassVar[bool] = True
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, kernel: Any, energy: Any, batch: PyTree) -> PyTree:
         """The memory before the first update, for batches like ``batch``."""
 
     @abc.abstractmethod
-    def begin(self, key: PRNGKeyArray, kernel: Any, energy: Any, memory: PyTree, batch: PyTree) -> Begun:
-        """The chains of an update, on the energy as it is now."""
+    def begin(self, key: PRNGKeyArray, kernel: Any, energy: Any, memory: PyTree, batch: PyTree) -> StartedChains:
+        """The chains of an update, on the current energy."""
 
     @abc.abstractmethod
-    def finish(self, memory: PyTree, begun: Begun, state: Any) -> PyTree:
-        """The memory after the chains have come to ``state``."""
+    def finish(self, memory: PyTree, started: StartedChains, state: Any) -> PyTree:
+        """The memory after the chains have reached ``state``."""
 
 
 Noise = Callable[[PRNGKeyArray, tuple[int, ...]], Array]
 
 
 def uniform_noise(low: float, high: float) -> Noise:
-    """Noise for `from_noise` and the other starts: uniform between ``low`` and ``high``.
+    """Uniform noise between ``low`` and ``high``, for `from_noise` and the other starts.
 
     >>> import jax, thalweg as tw
     >>> tw.samplers.uniform_noise(-1.0, 1.0)(jax.random.key(0), (3, 2)).shape
     (3, 2)
     """
-    if not float(finite("low", low)) < float(finite("high", high)):
+    if not float(finite("low", low, scalar=True)) < float(finite("high", high, scalar=True)):
         raise ValueError(f"expected low < high, got ({low}, {high}); swap them")
     return lambda key, shape: jax.random.uniform(key, shape, minval=low, maxval=high)
 
@@ -67,7 +76,7 @@ def _check_noise(noise: Any) -> Any:
 
 
 def _draw(noise: Noise | None, key: PRNGKeyArray, energy: Any, x: PyTree, count: int) -> PyTree:
-    """``count`` points of noise like the points ``x``."""
+    """``count`` noise points of the shape of the points ``x``."""
     if noise is None:
         return point_space(energy, x).noise(key, (count,))
     drawn = noise(key, (count, *jnp.shape(x)[1:]))
@@ -88,9 +97,9 @@ class _FromNoise(Start):
         key_noise, key_state = jax.random.split(key)
         x, conditions = split_batch(energy, batch)
         fresh = _draw(self.noise, key_noise, energy, x, count_chains(x))
-        return Begun(init_chains(kernel, key_state, bind(energy, conditions), fresh), conditions, None)
+        return StartedChains(init_chains(kernel, key_state, bind(energy, conditions), fresh), conditions, None)
 
-    def finish(self, memory, begun, state):
+    def finish(self, memory, started, state):
         return None
 
 
@@ -100,14 +109,14 @@ class _FromData(Start):
 
     def begin(self, key, kernel, energy, memory, batch):
         x, conditions = split_batch(energy, batch)
-        return Begun(init_chains(kernel, key, bind(energy, conditions), x), conditions, None)
+        return StartedChains(init_chains(kernel, key, bind(energy, conditions), x), conditions, None)
 
-    def finish(self, memory, begun, state):
+    def finish(self, memory, started, state):
         return None
 
 
-class Kept(NamedTuple):
-    """What a `persistent` start keeps: the states of its chains."""
+class PersistentMemory(NamedTuple):
+    """The memory of a `persistent` start: the states of its chains."""
 
     state: Any
 
@@ -116,19 +125,19 @@ class _Persistent(Start):
     noise: Noise | None = eqx.field(static=True)
 
     def init(self, key, kernel, energy, batch):
-        return Kept(_FromNoise(self.noise).begin(key, kernel, energy, None, batch).state)
+        return PersistentMemory(_FromNoise(self.noise).begin(key, kernel, energy, None, batch).state)
 
     def begin(self, key, kernel, energy, memory, batch):
-        # those of the first batch for ever would be another law of conditions than the data's
+        # the conditions of the current batch: those of the first batch would not follow the data's distribution
         _, conditions = split_batch(energy, batch)
-        return Begun(retarget_chains(kernel, bind(energy, conditions), memory.state), conditions, None)
+        return StartedChains(retarget_chains(kernel, bind(energy, conditions), memory.state), conditions, None)
 
-    def finish(self, memory, begun, state):
-        return Kept(state)
+    def finish(self, memory, started, state):
+        return PersistentMemory(state)
 
 
 def from_noise(noise: Noise | None = None) -> Start:
-    """Fresh noise at every update: short-run training (Nijkamp et al. 2019).
+    """Chains start at fresh noise in every update: short-run training (Nijkamp et al. 2019).
 
     Args:
         noise: ``noise(key, shape) -> array``; by default the space's own (a standard normal on R^d).
@@ -140,7 +149,7 @@ def from_noise(noise: Noise | None = None) -> Start:
 
 
 def from_data() -> Start:
-    """The batch itself: contrastive divergence, CD-k (Hinton 2002).
+    """Chains start at the batch: contrastive divergence, CD-k (Hinton 2002).
 
     >>> import thalweg as tw
     >>> start = tw.samplers.from_data()
@@ -149,13 +158,13 @@ def from_data() -> Start:
 
 
 def persistent(noise: Noise | None = None) -> Start:
-    """The same chains go on from update to update: PCD (Tieleman 2008). There are as many as the batch has points.
+    """The same chains continue from update to update: PCD (Tieleman 2008). There are as many as the batch has points.
 
-    With a conditional energy the chains take the conditions of every batch: give them the steps to get from one to the
-    other, or use a `ReplayBuffer`, whose chains keep theirs.
+    With a conditional energy the chains take the conditions of the current batch: give them enough steps to get from
+    one condition to the next, or use a `ReplayBuffer`, whose chains keep their conditions.
 
     Args:
-        noise: where they start before the first update, as in `from_noise`.
+        noise: where the chains start before the first update, as in `from_noise`.
 
     >>> import thalweg as tw
     >>> start = tw.samplers.persistent()
@@ -163,8 +172,8 @@ def persistent(noise: Noise | None = None) -> Start:
     return _Persistent(_check_noise(noise))
 
 
-class Slots(NamedTuple):
-    """What a `ReplayBuffer` keeps: states and conditions ``(size, ...)``, and which slots hold any yet."""
+class BufferMemory(NamedTuple):
+    """The memory of a `ReplayBuffer`: states and conditions ``(size, ...)``, and which slots are in use."""
 
     state: Any
     conditions: PyTree
@@ -172,15 +181,16 @@ class Slots(NamedTuple):
 
 
 class ReplayBuffer(Start):
-    """A store of ``size`` chains: each chain of an update restarts from noise with probability ``rejuvenation``, else
-    goes on from a stored one; either way it is written back to **its own slot** (Du and Mordatch 2019).
+    """A store of ``size`` chains: each chain of an update restarts from noise with probability ``rejuvenation``,
+    otherwise it continues a stored chain; in both cases it is written back to **its own slot** (Du and Mordatch 2019).
 
-    The slots of one update are all different, so no two chains write to one place. A slot that was never used starts
-    from noise. With a conditional energy a slot keeps the condition of its chain; a restart takes that of the batch.
+    The slots of one update are all different, so no two chains write to the same slot. A slot that was never used
+    starts from noise. With a conditional energy a slot keeps the condition of its chain; a restart takes the condition
+    of the batch.
 
     Args:
-        size: number of stored chains, at least the batch size.
-        rejuvenation: R in [0, 1].
+        size: the number of stored chains, at least the batch size.
+        rejuvenation: the probability of a restart, in [0, 1].
         noise: as in `from_noise`.
 
     >>> import thalweg as tw
@@ -193,7 +203,7 @@ class ReplayBuffer(Start):
 
     def __init__(self, size: int, rejuvenation: float | Array = 0.05, noise: Noise | None = None):
         self.size = whole_number("size", size, hint="10000 is usual")
-        self.rejuvenation = between("rejuvenation", rejuvenation, 0, 1, "0.25 means 25 %")
+        self.rejuvenation = between("rejuvenation", rejuvenation, 0, 1, "0.25 means 25 %", scalar=True)
         self.noise = _check_noise(noise)
 
     def init(self, key, kernel, energy, batch):
@@ -209,11 +219,11 @@ class ReplayBuffer(Start):
                 "all of them together; use from_noise() or persistent()"
             )
         begin = lambda: _FromNoise(self.noise).begin(key, kernel, energy, None, batch)
-        # nothing is read from a slot before it is written, so only shapes are needed
-        begun = eqx.filter_eval_shape(begin)
+        # a slot is never read before it is written, so only shapes are needed
+        started = eqx.filter_eval_shape(begin)
         empty = lambda leaf: jnp.zeros((self.size, *leaf.shape[1:]), leaf.dtype)
-        state, conditions = jax.tree.map(empty, (begun.state, begun.conditions))
-        return Slots(state, conditions, jnp.zeros(self.size, bool))
+        state, conditions = jax.tree.map(empty, (started.state, started.conditions))
+        return BufferMemory(state, conditions, jnp.zeros(self.size, bool))
 
     def begin(self, key, kernel, energy, memory, batch):
         key_slots, key_fresh, key_restart = jax.random.split(key, 3)
@@ -222,18 +232,18 @@ class ReplayBuffer(Start):
         restart = jax.random.bernoulli(key_restart, self.rejuvenation, slots.shape) | ~used
         fresh = _FromNoise(self.noise).begin(key_fresh, kernel, energy, None, batch)
         state, conditions = select(restart, (fresh.state, fresh.conditions), (state, conditions))
-        # of what the fresh state has computed of the energy nothing is left after this, and the compiler drops it
-        return Begun(retarget_chains(kernel, bind(energy, conditions), state), conditions, slots)
+        # this replaces all cached energies of the fresh state, so the compiler drops their computation
+        return StartedChains(retarget_chains(kernel, bind(energy, conditions), state), conditions, slots)
 
-    def finish(self, memory, begun, state):
-        put = lambda store, new: store.at[begun.ticket].set(new, unique_indices=True)
-        state, conditions = jax.tree.map(put, (memory.state, memory.conditions), (state, begun.conditions))
-        return Slots(state, conditions, memory.used.at[begun.ticket].set(True))
+    def finish(self, memory, started, state):
+        put = lambda store, new: store.at[started.ticket].set(new, unique_indices=True)
+        state, conditions = jax.tree.map(put, (memory.state, memory.conditions), (state, started.conditions))
+        return BufferMemory(state, conditions, memory.used.at[started.ticket].set(True))
 
 
 def as_start(start: Any) -> Start:
-    """A start, also where the function that makes it (``from_data``) was given instead of its result."""
-    made = start() if callable(start) and not isinstance(start, (Start, type)) else start
+    """A start, from a start or from the function that makes one (``from_data`` instead of ``from_data()``)."""
+    made = start() if callable(start) and not isinstance(start, (Start, type)) and takes(start, 0) else start
     if not isinstance(made, Start):
         raise ValueError(
             f"expected a start (from_noise(), from_data(), persistent(), ReplayBuffer(...)), got "

@@ -1,4 +1,4 @@
-"""What several kernels carry: positions in real coordinates, energies and gradients there."""
+"""Kernel states: positions in real coordinates, with energies and gradients there."""
 
 import abc
 from typing import Any
@@ -12,42 +12,42 @@ from thalweg.spaces import Coordinates, from_real, on_reals
 
 
 class AbstractRealState(State):
-    """Chains that move in real coordinates ``position``, ``(chains, *event)`` or ``(chains, d)``; ``x`` are points."""
+    """Chains at real coordinates ``position``, ``(chains, *event)`` or ``(chains, d)``; ``x`` are the points."""
 
     position: eqx.AbstractVar[Any]
     coordinates: eqx.AbstractVar[Coordinates | None]
 
     @property
     def x(self) -> PyTree:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the chains are, as points of the space."""
-        # without coordinates positions are points themselves, which may be trees
+        """The positions of the chains, as points of the space."""
+        # without coordinates the positions are the points themselves, which may be trees
         return self.position if self.coordinates is None else from_real(self.coordinates, self.position)
 
 
 class AbstractEnergyState(AbstractRealState):
-    """A state that carries the energy of its position, and can go over to that energy times a factor."""
+    """A state that caches the energy at its position, and can rescale it when the energy is multiplied by a factor."""
 
     energy: eqx.AbstractVar[Array]
 
     @abc.abstractmethod
     def scaled(self, factor: Array) -> "AbstractEnergyState":
-        """The same chains where the energy of chain i is ``factor[i]`` times what it was; no coordinates allowed."""
+        """The same chains with the energy of chain i multiplied by ``factor[i]``; only valid without coordinates."""
 
 
 def scale_leading(array: Array, factor: Array) -> Array:
-    """``array`` ``(chains, ...)`` times one factor a chain."""
+    """``array`` ``(chains, ...)`` times one factor per chain."""
     return array * factor.reshape(-1, *[1] * (array.ndim - 1))
 
 
 class Position(AbstractRealState):
-    """Chains that carry nothing but where they are."""
+    """The positions of the chains, and nothing else."""
 
     position: Any
     coordinates: Coordinates | None = eqx.field(static=True, default=None)
 
 
 class EnergyState(AbstractEnergyState):
-    """Where the chains are, and the energy there; in real coordinates ``E - log |det dx/dz|``."""
+    """The positions of the chains and the energies there; in real coordinates ``E - log |det dx/dz|``."""
 
     position: Any
     energy: Array
@@ -58,7 +58,7 @@ class EnergyState(AbstractEnergyState):
 
 
 class GradientState(AbstractEnergyState):
-    """Where the chains are, with the energy and gradient there, so that neither is computed twice."""
+    """The positions of the chains with energies and gradients, so that neither is computed twice."""
 
     position: Array
     energy: Array
@@ -85,7 +85,7 @@ def gradient_state(energy: Any, position: Array, coordinates: Coordinates | None
 
 
 def refuse_score(name: str, model: Any) -> None:
-    """Refuse a score network, with the name of an adjusted kernel."""
+    """Raise for a score network; ``name`` is the adjusted kernel, for the message."""
     if is_score(model):
         raise ValueError(
             f"{name}: expected an energy, got the score network {type(model_of(model)).__name__}: a vector field has "

@@ -1,4 +1,4 @@
-"""Parallel tempering over any kernel, and its ladder."""
+"""Parallel tempering with any inner kernel, and tuning of its temperatures."""
 
 from typing import Any
 
@@ -17,7 +17,9 @@ from thalweg.core import (
     count_chains,
     energies,
     finite,
+    flag,
     is_concrete,
+    typed_key,
     whole_number,
 )
 from thalweg.core.random import log_uniform, materialize, split
@@ -28,7 +30,7 @@ from thalweg.samplers.states import AbstractEnergyState, refuse_score
 
 
 class AbstractOverKernel(Kernel):
-    """A kernel that runs another one on energies it makes of the given one."""
+    """A kernel that runs an inner kernel on modified energies."""
 
     kernel: eqx.AbstractVar[Any]
 
@@ -43,8 +45,8 @@ class AbstractOverKernel(Kernel):
 
 
 class Rungs(State):
-    """The inner kernel's state at every temperature, its arrays ``(chains, rungs, ...)``; ``x`` is the coldest rung, or
-    all of them ``(chains, rungs, *event)``."""
+    """The state of the inner kernel at every temperature, with arrays ``(chains, rungs, ...)``; ``x`` is the coldest
+    rung, or all rungs ``(chains, rungs, *event)``."""
 
     inner: Any
     parity: Array
@@ -52,12 +54,12 @@ class Rungs(State):
 
     @property
     def x(self) -> PyTree:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the chains are."""
+        """The positions of the chains."""
         return self.points if self.all_rungs else self.rung(0).x
 
     @property
     def points(self) -> PyTree:
-        """Where all rungs of all chains are, ``(chains, rungs, *event)``."""
+        """The positions of all rungs of all chains, ``(chains, rungs, *event)``."""
         chains, rungs = jax.tree.leaves(self.inner)[0].shape[:2]
         flat = jax.tree.map(lambda leaf: leaf.reshape(chains * rungs, *leaf.shape[2:]), self.inner)
         return jax.tree.map(lambda leaf: leaf.reshape(chains, rungs, *leaf.shape[1:]), flat.x)
@@ -68,20 +70,20 @@ class Rungs(State):
 
 
 class ParallelTempering(AbstractOverKernel):
-    r"""Copies of every chain at temperatures ``1 = T_1 < … < T_n``: each step moves all with the inner kernel on
-    ``E/T_i``, then neighbours swap with probability ``min(1, exp((1/T_i - 1/T_j)(E(x_i) - E(x_j))))``, even pairs and
-    odd pairs in turn.
+    r"""Copies of every chain at temperatures ``1 = T_1 < … < T_n``: each step moves all of them by the inner kernel on
+    ``E/T_i``, then neighbours swap with probability ``min(1, exp((1/T_i - 1/T_j)(E(x_i) - E(x_j))))``; even and odd
+    pairs alternate.
 
-    Exactly invariant when the inner kernel is. ``draws`` are the coldest rung's; ``stats["swap_rate"]``,
-    ``(chains, n - 1)``, is the mean acceptance of each neighbouring pair's swaps. Works over continuous and discrete
-    kernels; momenta go along with their points. As a training sampler all rungs go on from update to update.
+    Exactly invariant if the inner kernel is. ``draws`` are those of the coldest rung; ``stats["swap_rate"]``,
+    ``(chains, n - 1)``, is the mean swap acceptance of each neighbouring pair. Works with continuous and discrete
+    kernels; momenta are swapped with their points. In training, all rungs continue from update to update.
     References: Geyer (1991), Computing Science and Statistics; Syed et al. (2022), J. R. Stat. Soc. B 84, for the
     even-odd swaps.
 
     Args:
         kernel: the inner kernel.
-        temperatures: ``(n,)``, rising from 1.
-        all_rungs: keep the draws of all rungs, ``(chains, draws, n, *event)``, not the coldest alone.
+        temperatures: ``(n,)``, increasing from 1.
+        all_rungs: keep the draws of all rungs, ``(chains, draws, n, *event)``, instead of the coldest only.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> kernel = tw.samplers.ParallelTempering(tw.samplers.MALA(0.3), [1.0, 3.0, 9.0])
@@ -104,7 +106,7 @@ class ParallelTempering(AbstractOverKernel):
             )
         if is_concrete(ladder) and not (ladder[0] == 1 and np.all(np.diff(ladder) > 0)):
             raise ValueError(f"expected temperatures rising from 1, got {np.asarray(ladder)}; sort them, starting at 1")
-        self.kernel, self.temperatures, self.all_rungs = kernel, ladder, bool(all_rungs)
+        self.kernel, self.temperatures, self.all_rungs = kernel, ladder, flag("all_rungs", all_rungs)
         self._check_inner()
 
     def init(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Rungs:
@@ -112,7 +114,7 @@ class ParallelTempering(AbstractOverKernel):
         return self.init_rungs(key, energy, jax.tree.map(lambda leaf: jnp.stack([leaf] * rungs, axis=1), x))
 
     def init_rungs(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> Rungs:
-        """The state of chains whose rungs begin apart, ``x`` being ``(chains, rungs, *event)``."""
+        """The initial state of chains whose rungs start at different points ``x``, ``(chains, rungs, *event)``."""
         refuse_score("ParallelTempering", energy)
 
         def begin(temperature, key, x):
@@ -155,15 +157,16 @@ class ParallelTempering(AbstractOverKernel):
         return Rungs(inner, 1 - state.parity, self.all_rungs), metrics  # pyright: ignore[reportCallIssue]
 
     def _energies(self, energy: Any, inner: Any) -> Array:
-        if isinstance(inner, AbstractEnergyState) and inner.coordinates is None:  # they carry E/T already
+        if isinstance(inner, AbstractEnergyState) and inner.coordinates is None:  # E/T is cached in the state
             return inner.energy * self.temperatures
         at = lambda own: energies(energy, own.x)
         return jax.vmap(at, in_axes=1, out_axes=1)(inner)
 
     def _exchange(self, energy: Any, inner: Any, swap: Array) -> Any:
-        """The rungs after the swaps; what a state carries of the energy is carried along to the new temperature."""
+        """The rungs after the swaps, with cached energies converted to the new temperatures."""
         rungs, none = np.arange(swap.shape[1] + 1), jnp.zeros_like(swap[:, :1])
-        hotter, colder = jnp.concatenate([swap, none], 1), jnp.concatenate([none, swap], 1)  # where a rung takes from
+        # whether a rung takes the state of the next hotter or the next colder one
+        hotter, colder = jnp.concatenate([swap, none], 1), jnp.concatenate([none, swap], 1)
         above, below = np.minimum(rungs + 1, rungs[-1]), np.maximum(rungs - 1, 0)
 
         def take(leaf):
@@ -188,21 +191,21 @@ def tune_ladder(
     steps: int = 200,
     rounds: int = 5,
 ) -> ParallelTempering:
-    """`ParallelTempering` with temperatures from 1 to ``hottest`` spread so that neighbours swap equally often.
+    """`ParallelTempering` with temperatures from 1 to ``hottest``, chosen so that all neighbours swap equally often.
 
-    Each round runs a pilot of ``steps`` steps and moves the rungs so that the rejection rates between them become
-    equal (the barrier between two temperatures is nearly the sum of the rejections along the way); with enough rungs
-    any target rate is reached: the rate is about ``1 - barrier/(rungs - 1)``. Reference: Syed et al. (2022).
+    Each round runs a pilot run and moves the rungs so that the rejection rates between neighbours become equal (the
+    barrier between two temperatures is approximately the sum of the rejection rates between them). The swap rate is
+    about ``1 - barrier/(rungs - 1)``, so more rungs raise it. Reference: Syed et al. (2022), J. R. Stat. Soc. B 84.
 
     Args:
         energy: any energy.
         kernel: the inner kernel.
-        init: where the pilots start, ``(chains, *event)``.
-        key: all randomness.
-        hottest: the last temperature.
-        rungs: how many temperatures, at least 2.
-        steps: of a pilot run.
-        rounds: pilot runs.
+        init: where the pilot runs start, ``(chains, *event)``.
+        key: the random key.
+        hottest: the highest temperature.
+        rungs: the number of temperatures, at least 2.
+        steps: the number of kernel steps of a pilot run.
+        rounds: the number of pilot runs.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> well, init = tw.energies.DoubleWell(8.0), jnp.ones((64, 2))
@@ -216,16 +219,16 @@ def tune_ladder(
     energy, kernel = energy_first(energy, kernel)
     rungs, steps = whole_number("rungs", rungs, 2), whole_number("steps", steps, 2)
     rounds = whole_number("rounds", rounds)
-    if not float(finite("hottest", hottest)) > 1:
+    if not float(finite("hottest", hottest, scalar=True)) > 1:
         raise ValueError(f"expected hottest > 1, got {hottest}; give for example 20")
     temperatures = np.geomspace(1.0, hottest, rungs)
-    for key_round in jax.random.split(key, rounds):
+    for key_round in jax.random.split(typed_key(key), rounds):
         tempering = ParallelTempering(kernel, temperatures)
         chains = sample(energy, tempering, init, key=key_round, draws=1, burn_in=steps // 2, thin=steps)
         rejected = np.maximum(1 - np.mean(chains.stats["swap_rate"], axis=0), 1e-3)
         barrier = np.concatenate([[0.0], np.cumsum(rejected)])
         even = np.linspace(0, barrier[-1], rungs)
-        # in 1/T the rejection rate per unit is smooth, so that is where the rungs are moved
+        # interpolated in 1/T, in which the rejection rate per unit is smooth
         betas = np.interp(even, barrier, 1 / temperatures)
         temperatures = 1 / np.concatenate([[1.0], betas[1:-1], [1 / hottest]])
     return ParallelTempering(kernel, temperatures)

@@ -1,4 +1,5 @@
-"""What a warm-up learns from: searches for a step size, and the spread of all chains over a window of steps."""
+"""The parts of a warm-up: its schedule, dual averaging of step sizes, and moments of the chains over windows of
+steps."""
 
 from typing import NamedTuple
 
@@ -7,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-# the part of a warm-up in which every chain has a step size of its own, and the part in which only the step size moves
+# the share of a warm-up in which every chain has its own step size, and that in which only the step size adapts
 _EARLY, _FINAL = 0.25, 0.2
 _EARLY_WINDOW, _FIRST_WINDOW, _GROWTH = 10, 25, 1.6
 
 
 class Schedule(NamedTuple):
-    """One entry a step: whether it is early, whether a window ends with it, whether stuck chains may then be moved."""
+    """For every step: whether it is early, whether a window ends with it, whether stuck chains may then be moved."""
 
     early: np.ndarray
     ends: np.ndarray
@@ -21,7 +22,7 @@ class Schedule(NamedTuple):
 
 
 def make_schedule(steps: int) -> Schedule:
-    """Short windows early on, then windows that grow, then a rest in which the mass matrix stands.
+    """Short windows at first, then growing windows, then a last part in which the mass matrix is fixed.
 
     >>> from thalweg.samplers.windows import make_schedule
     >>> make_schedule(300).ends.nonzero()[0].tolist()
@@ -34,7 +35,7 @@ def make_schedule(steps: int) -> Schedule:
     slow, length, place = steps - early - final, _FIRST_WINDOW, early
     while place < early + slow:
         left = early + slow - place
-        # what is left over belongs to the last window
+        # the last window takes the remaining steps
         size = length if left >= length * (1 + _GROWTH) else left
         ends[place + size - 1] = True
         place, length = place + size, int(length * _GROWTH)
@@ -53,13 +54,13 @@ class Search(NamedTuple):
 
 
 def search_from(log_step: Array, factor: float) -> Search:
-    """A search that begins at a step size and is drawn to ``factor`` times it."""
+    """A search that starts at a step size and shrinks towards ``factor`` times that size."""
     zero = jnp.zeros_like(log_step)
     return Search(log_step, log_step, zero, zero, log_step + np.log(factor))
 
 
 def search_on(search: Search, error: Array) -> Search:
-    """The next step size where the acceptance was ``error`` below its target."""
+    """The search after a step whose acceptance was ``error`` below the target."""
     gamma, offset, power = 0.05, 10.0, 0.75
     count = search.count + 1
     mean = (1 - 1 / (count + offset)) * search.error + error / (count + offset)
@@ -69,7 +70,8 @@ def search_on(search: Search, error: Array) -> Search:
 
 
 class Window(NamedTuple):
-    """Sums of every chain since the last window ended, by Welford's recursion; gradients are those of the energy."""
+    """Running moments of every chain in the current window, by Welford's recursion; gradients are those of the
+    energy."""
 
     count: Array
     mean: Float[Array, "chains d"]
@@ -82,7 +84,7 @@ class Window(NamedTuple):
 
 
 def empty_window(z: Array, dense: bool) -> Window:
-    """A window of chains at real coordinates ``z`` ``(chains, d)`` before its first step."""
+    """An empty window for chains at real coordinates ``z`` ``(chains, d)``."""
     chains, d = z.shape
     zeros = jnp.zeros_like(z)
     square, none = jnp.zeros((chains, d, d), z.dtype) if dense else zeros, jnp.zeros(chains, z.dtype)
@@ -90,7 +92,7 @@ def empty_window(z: Array, dense: bool) -> Window:
 
 
 def add_step(window: Window, before: Array, z: Array, energy: Array, gradient: Array) -> Window:
-    """The window with one more step of all chains in it."""
+    """The window with one more step of all chains."""
     count = window.count + 1
     change = z - window.mean
     mean = window.mean + change / count
@@ -112,9 +114,9 @@ def add_step(window: Window, before: Array, z: Array, energy: Array, gradient: A
 
 
 def find_healthy(window: Window) -> Bool[Array, " chains"]:
-    """Which chains moved, and have no energy far above that of the others.
+    """Which chains are healthy: they moved, and their energy is not far above that of the others.
 
-    If no chain is healthy, all count.
+    If no chain is healthy, all count as healthy.
     """
     usable = window.moved & jnp.isfinite(window.energy)
     energies = jnp.where(usable, window.energy, jnp.inf)
@@ -124,26 +126,27 @@ def find_healthy(window: Window) -> Bool[Array, " chains"]:
 
 
 def _margin(window: Window) -> float:
-    """Of d coordinates the energy varies by about ``√(d/2)``; ten and five times ``√d`` more is no part of a target."""
+    """The largest normal difference in energy: with d coordinates the energy varies by about ``√(d/2)``."""
     return 10 + 5 * window.mean.shape[1] ** 0.5
 
 
 def find_settled(window: Window, before: Array) -> Bool[Array, " chains"]:
-    """Which chains have come down: their energy falls neither within the window nor from the mean ``before`` it."""
+    """Which chains have stopped descending: their energy falls neither within the window nor from the mean
+    ``before``."""
     spread = jnp.sqrt(window.energy_square / window.count)
     return (spread < _margin(window)) & (jnp.abs(window.energy - before) < _margin(window))
 
 
 def fit_covariance(window: Window, healthy: Array, before: Array, early: Array) -> Array:
-    """The covariance of all healthy chains about their common mean, ``(d,)`` or, dense, ``(d, d)``.
+    """The covariance of all healthy chains about their common mean, ``(d,)`` or, if dense, ``(d, d)``.
 
-    Early on, when the chains still travel, ``√(var z / var ∇E)``, which has the scale of the target wherever they are.
+    Early on, while the chains are far from the target, it is ``√(var z / var ∇E)``, which has the right scale anywhere.
     """
     weights = healthy / jnp.sum(healthy)
     variance = _pool(weights, window.mean, window.square / window.count)
     dense = variance.ndim == 2
     diagonal = jnp.diag(variance) if dense else variance
-    # scaled first: squares of gradients far out leave the range of single precision
+    # scaled first: squares of large gradients overflow in single precision
     scale = jnp.max(jnp.abs(window.gradient_mean), 0) + jnp.sqrt(jnp.max(window.gradient_square, 0)) + 1e-30
     slope = _pool(weights, window.gradient_mean / scale, window.gradient_square / scale**2 / window.count)
     curved = jnp.sqrt(diagonal / slope) / scale
@@ -160,7 +163,7 @@ def fit_covariance(window: Window, healthy: Array, before: Array, early: Array) 
 
 
 def _pool(weights: Array, mean: Array, variance: Array) -> Array:
-    """Within the chains and between them."""
+    """The pooled variance: within the chains plus between them."""
     away = mean - weights @ mean
     if variance.ndim == 3:
         return jnp.einsum("c,cij->ij", weights, variance) + jnp.einsum("c,ci,cj->ij", weights, away, away)
@@ -168,5 +171,5 @@ def _pool(weights: Array, mean: Array, variance: Array) -> Array:
 
 
 def choose_donors(key: Array, healthy: Array) -> Array:
-    """For every chain the number of a healthy one."""
+    """For every chain the index of a random healthy chain."""
     return jax.random.categorical(key, jnp.where(healthy, 0.0, -jnp.inf), shape=healthy.shape)

@@ -1,6 +1,6 @@
-"""The spaces points live in: their bijections to R^d, the check of points given by a user, and refusals by name."""
+"""The spaces that points live in, their bijections to R^d, and checks of the points a user gives."""
 
-from thalweg.core import Space
+from thalweg.core import Space, shorten_signatures
 from thalweg.spaces.continuous import Continuous, Interval, Positive, PositiveDefinite, Real, Simplex
 from thalweg.spaces.coordinates import Coordinates, coordinates_of, from_real, on_reals, scores_on_reals, to_real
 from thalweg.spaces.discrete import Binary, Categorical, Counts, Discrete, Finite, Spin
@@ -33,3 +33,5 @@ __all__ = [
     "scores_on_reals",
     "to_real",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -1,4 +1,4 @@
-"""Spaces of real numbers, each with its bijection to R^d and the log-determinant of it."""
+"""Spaces of real numbers, each with its bijection to R^d and the log-determinant of that bijection."""
 
 import abc
 import functools
@@ -18,9 +18,9 @@ from thalweg.spaces.checks import HasInside, as_bound, as_shape, as_size
 class Continuous(Space):
     """A space of real numbers: gradients exist, and a bijection maps it to R^d.
 
-    The three methods are of ONE point ``x`` and its ``d`` real coordinates ``z``, a flat array. ``from_real`` gives a
-    point of the space for every finite ``z``: where ``x`` would leave the range of the floating-point numbers it stays
-    at the last one inside, and the density of ``z`` falls off there by its log-determinant.
+    The three methods take ONE point ``x`` or its ``d`` real coordinates ``z``, a flat array. ``from_real`` returns a
+    point of the space for every finite ``z``: where ``x`` would overflow or underflow it is clipped to the last number
+    inside, and the log-determinant makes the density of ``z`` fall off there.
     """
 
     @property
@@ -42,11 +42,11 @@ class Continuous(Space):
 
     @abc.abstractmethod
     def log_det(self, z: Array) -> Array:
-        """``log |det ∂x/∂z|``, a scalar; ``x`` stands for the point's free coordinates."""
+        """``log |det ∂x/∂z|``, a scalar, where ``x`` are the point's free coordinates."""
 
 
 class Real(Continuous, HasInside):
-    """R^shape: ``Real(2)`` is the plane, ``Real((28, 28, 1))`` a grey image, ``Real(())`` the line of plain numbers.
+    """R^shape: ``Real(2)`` is the plane, ``Real((28, 28, 1))`` a grey image, ``Real(())`` a scalar.
 
     >>> import thalweg as tw
     >>> tw.Real(2).shape
@@ -77,8 +77,8 @@ class Real(Continuous, HasInside):
 
 @functools.lru_cache(256)
 def real_space(shape: int | tuple[int, ...]) -> Real:
-    """`Real`, made once for each shape: a sampler asks an energy for its space at every call, and making one takes a
-    tenth of the time of a short chain.
+    """`Real`, cached by shape: a sampler asks an energy for its space at every call, and making one takes a tenth of
+    the time of a short chain.
 
     >>> from thalweg.spaces.continuous import real_space
     >>> real_space(2) is real_space(2)
@@ -109,7 +109,7 @@ class Positive(Continuous, HasInside):
         return jnp.exp(jnp.clip(z, low, high)).reshape(self.shape)
 
     def log_det(self, z: Array) -> Array:
-        return jnp.sum(_turned(z, _log_range(z.dtype)[1]))
+        return jnp.sum(_reflect(z, _log_range(z.dtype)[1]))
 
     def inside(self, x: Any, xp: Any) -> Any:
         return self._every(xp.isfinite(x) & (x > 0), xp)
@@ -142,7 +142,7 @@ class Interval(Continuous, HasInside):
             )
 
     def _ends(self, dtype: Any) -> tuple[Any, Any]:
-        """The first and the last number inside; numbers below the smallest normal one count as zero on some devices."""
+        """The first and the last number inside. Subnormal numbers are left out: some devices treat them as zero."""
         tiny = np.finfo(dtype).tiny
         with np.errstate(over="ignore"):
             low, high = np.asarray(self.low, dtype), np.asarray(self.high, dtype)
@@ -157,7 +157,7 @@ class Interval(Continuous, HasInside):
         return (jnp.log(x - self.low) - jnp.log(self.high - x)).reshape(-1)
 
     def from_real(self, z: Array) -> Array:
-        # measured from the nearer end, where the digits of a small distance are kept
+        # measured from the nearer end, so that a small distance keeps its digits
         share = (self.high - self.low) * jax.nn.sigmoid(-jnp.abs(z))
         return jnp.clip(jnp.where(z < 0, self.low + share, self.high - share), *self._ends(z.dtype)).reshape(self.shape)
 
@@ -176,7 +176,7 @@ class Interval(Continuous, HasInside):
 class Simplex(Continuous, HasInside):
     """Vectors of ``n`` positive numbers that sum to one; the first ``n - 1`` are the free coordinates.
 
-    By stick-breaking: the k-th number takes the share ``σ(z_k - log(n - k))`` of what the ones before it left, so that
+    By stick-breaking: the k-th number takes the share ``σ(z_k - log(n - k))`` of what the earlier ones left, so that
     ``z = 0`` is the centre. Reference: Stan Reference Manual, "Unit simplex".
 
     >>> import jax.numpy as jnp, thalweg as tw
@@ -198,7 +198,7 @@ class Simplex(Continuous, HasInside):
         return np.log(np.arange(self.n - 1, 0, -1)).astype(dtype)
 
     def _logs(self, z: Array) -> tuple[Array, Array]:
-        """``log x``, ``(n,)``, and ``log σ(-a)``, the log of the share of the stick that stays after each break."""
+        """``log x``, ``(n,)``, and ``log σ(-a)``, the log of the share of the stick that remains after each break."""
         a = z - self._offsets(z.dtype)
         stays = jax.nn.log_sigmoid(-a)
         left = jnp.concatenate([jnp.zeros(1, z.dtype), jnp.cumsum(stays)])
@@ -261,16 +261,16 @@ class PositiveDefinite(Continuous, HasInside):
         return jnp.fill_diagonal(matrix, guard * jnp.diag(matrix), inplace=False)
 
     def log_det(self, z: Array) -> Array:
-        turned = _turned(z[self._diagonal], self._log_limits(z.dtype)[1])
+        turned = _reflect(z[self._diagonal], self._log_limits(z.dtype)[1])
         return self.n * math.log(2) + jnp.sum(np.arange(self.n + 1, 1, -1, dtype=z.dtype) * turned)
 
     @property
     def _diagonal(self) -> np.ndarray:
-        """Where the diagonal stands among the coordinates."""
+        """The indices of the diagonal among the coordinates."""
         return np.arange(1, self.n + 1) * np.arange(2, self.n + 2) // 2 - 1
 
     def _log_limits(self, dtype: Any) -> tuple[Any, Any]:
-        """The range of ``log L_ii``, such that ``LLᵀ`` stays within the floating-point numbers."""
+        """The range of ``log L_ii`` in which ``LLᵀ`` neither overflows nor underflows."""
         low, high = _log_range(dtype)
         return low / 2, (high - math.log(self.n)) / 2
 
@@ -294,6 +294,6 @@ def _log_range(dtype: Any) -> tuple[Any, Any]:
     return np.log(limits.tiny) + 1, np.log(limits.max) - 1
 
 
-def _turned(z: Array, high: Any) -> Array:
-    """``z``, and past ``high`` its mirror image: the density falls where ``e^z`` cannot grow further."""
+def _reflect(z: Array, high: Any) -> Array:
+    """``z``, reflected at ``high``: the density falls where ``e^z`` cannot grow further."""
     return jnp.minimum(z, 2 * high - z)

@@ -1,8 +1,8 @@
-"""Real coordinates of points: where gradient kernels move and scores are matched.
+"""Real coordinates of points, in which gradient kernels move and score matching works.
 
-A point of R^d is its own coordinate. A tree of arrays is one flat vector; a point of a space with a support
+A point of R^d is its own coordinate vector. A tree of arrays becomes one flat vector; a point of a constrained space
 (`Positive`, `Simplex`, …) is mapped to R^d by the space's bijection ``x = x(z)``, where its density is
-``p(x(z)) |det dx/dz|``. A chain in z that leaves that density as it is leaves p as it is, and never leaves the support.
+``p(x(z)) |det dx/dz|``. A chain in z that keeps this density invariant keeps p invariant, and never leaves the support.
 """
 
 from typing import Any
@@ -19,20 +19,20 @@ from thalweg.spaces.points import require_gradient
 
 
 class Coordinates(eqx.Module):
-    """How points of one space (or trees of real arrays) become flat vectors ``(d,)``, one point at a time."""
+    """The map between one point of a space (or a tree of real arrays) and its flat vector ``(d,)``."""
 
     space: Space | None = eqx.field(static=True)
     structure: Any = eqx.field(static=True)
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     def to_real(self, x: PyTree) -> Array:
-        """z of one point x."""
+        """The coordinates z of one point x."""
         if self.space is not None:
             return self.space.to_real(x)  # pyright: ignore[reportAttributeAccessIssue]
         return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(x)])
 
     def from_real(self, z: Array) -> PyTree:
-        """x of one z."""
+        """The point x with coordinates z."""
         if self.space is not None:
             return self.space.from_real(z)  # pyright: ignore[reportAttributeAccessIssue]
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]
@@ -45,9 +45,9 @@ class Coordinates(eqx.Module):
 
 
 def coordinates_of(name: str, energy: Any, x: PyTree) -> Coordinates | None:
-    """The coordinates of chains at ``x``; ``None`` for arrays on R^d, which are their own; refused if there are none.
+    """The coordinate map of chains at ``x``; ``None`` for arrays on R^d; raises on spaces without gradients.
 
-    ``name`` is that of the kernel or objective that asks.
+    ``name`` is the kernel or objective that asks, for the message.
     """
     space = space_of(energy)
     require_gradient(name, space, x)
@@ -99,10 +99,10 @@ class _BindOnReals(eqx.Module):
 
 
 def on_reals(model: Any, coordinates: Coordinates | None, volume: bool = True) -> Any:
-    """The energy of z, ``E(x(z)) - log |det dx/dz|``; the model itself where points are their own coordinates.
+    """The energy of z, ``E(x(z)) - log |det dx/dz|``; the model itself if points are their own coordinates.
 
     A score network becomes ``(dx/dz)ᵀ s(x) + ∇_z log |det dx/dz|``. Without ``volume`` the determinant is left out:
-    the energy as a function of z, whose minima are those of the energy.
+    ``E(x(z))`` has the same minima as E.
     """
     if coordinates is None:
         return model

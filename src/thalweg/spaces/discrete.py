@@ -14,7 +14,7 @@ from thalweg.spaces.checks import HasInside, as_labels, as_shape
 
 
 class Discrete(Space):
-    """A space of whole numbers: no gradients, and `score` has no meaning."""
+    """A space of whole numbers, on which there are no gradients and no score."""
 
     @property
     def dtype(self) -> Any:
@@ -22,12 +22,12 @@ class Discrete(Space):
 
 
 class Finite(Discrete, HasInside):
-    """A discrete space that can be listed: every coordinate takes one of ``levels``."""
+    """A discrete space with finitely many states: every coordinate takes one of ``levels``."""
 
     @property
     @abc.abstractmethod
     def levels(self) -> tuple[int, ...]:
-        """The values a coordinate can take, rising."""
+        """The values a coordinate can take, in increasing order."""
 
     @property
     def size(self) -> int:
@@ -35,7 +35,7 @@ class Finite(Discrete, HasInside):
         return len(self.levels) ** math.prod(self.shape)
 
     def states(self, start: Array | int, count: int) -> Array:
-        """States number ``start`` to ``start + count``, ``(count, *shape)``, the last coordinate turning fastest.
+        """States number ``start`` to ``start + count``, ``(count, *shape)``; the last coordinate changes fastest.
 
         >>> import thalweg as tw
         >>> tw.Binary(2).states(0, 4).tolist()
@@ -61,7 +61,12 @@ class Finite(Discrete, HasInside):
 
 
 class Counts(Discrete, HasInside):
-    """Whole numbers from zero up."""
+    """{0, 1, 2, …}^n: counts.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> bool(tw.Counts(2).contains(jnp.array([3, -1])))
+    False
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape, default=())
 
@@ -73,7 +78,12 @@ class Counts(Discrete, HasInside):
 
 
 class Binary(Finite):
-    """{0, 1}^n."""
+    """{0, 1}^n: bits.
+
+    >>> import thalweg as tw
+    >>> tw.Binary(3).size
+    8
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape)
 
@@ -83,7 +93,12 @@ class Binary(Finite):
 
 
 class Spin(Finite):
-    """{-1, +1}^n."""
+    """{-1, +1}^n: spins.
+
+    >>> import thalweg as tw
+    >>> tw.Spin(2).levels
+    (-1, 1)
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape)
 
@@ -93,7 +108,12 @@ class Spin(Finite):
 
 
 class Categorical(Finite):
-    """{0, …, k-1}^n: ``n`` sites that each take one of ``k`` labels."""
+    """{0, …, k-1}^n: ``n`` sites that each take one of ``k`` labels.
+
+    >>> import thalweg as tw
+    >>> tw.Categorical(4, k=3).size
+    81
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True, converter=as_shape)
     k: int = eqx.field(static=True, converter=as_labels)

@@ -1,4 +1,4 @@
-"""Points that a user gives, checked and converted, and the refusal of gradients where there are none."""
+"""Checking and converting the points a user gives, and refusing gradients on spaces without them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,12 +16,12 @@ from thalweg.spaces.product import Product
 
 
 def as_points(space: Space | None, x: Any, name: str = "init") -> Any:
-    """``x`` as points ``(n, *event)`` of ``space``, in its own type of number; a tree of such for a `Product`.
+    """``x`` as points ``(n, *event)`` of ``space``, in its dtype; a tree of such arrays for a `Product`.
 
-    Floating-point numbers of any width and, on a discrete space, whole numbers of any kind are converted. What is not
-    a set of points of the space is refused in one sentence that begins with ``name``'s fault. Inside a traced function
-    only shapes and types can be checked. An array that already is floating on `Real` is passed on unseen: a sampler
-    looks at the energy of its starts. With no ``space`` any tree of arrays with one leading axis will do.
+    Floating-point numbers of any width are converted, as are whole numbers of any kind on a discrete space. Anything
+    that is not points of the space raises an error that mentions ``name``. Inside a traced function only shapes and
+    types can be checked. A floating-point JAX array on `Real` is not checked for NaN here: a sampler checks the energy
+    of its starts. Without ``space``, any tree of arrays with one common leading axis is accepted.
 
     >>> import numpy as np, thalweg as tw
     >>> from thalweg.spaces import as_points
@@ -31,6 +31,8 @@ def as_points(space: Space | None, x: Any, name: str = "init") -> Any:
     Traceback (most recent call last):
     ValueError: expected points of Spin(shape=(2,)) in init, got [0 0] in row 0; start for example at space.noise(...)
     """
+    if space is not None and not isinstance(space, Space):
+        raise ValueError(f"expected a space such as tw.Real(2), got {space!r:.80}; give an instance of one")
     # the common case, without a call to the device
     if isinstance(x, jax.Array) and (space is None or isinstance(space, Real)):
         right = x.dtype == jax.dtypes.canonicalize_dtype(float) and x.ndim and x.shape[0]
@@ -48,12 +50,12 @@ def _product(space: Product, x: Any, name: str) -> Any:
         if not isinstance(x, (tuple, list)) or len(x) != len(space.parts):
             raise ValueError(
                 f"expected a tuple of {len(space.parts)} arrays in {name}, one for each part of the product, got "
-                f"{_described(x)}; give one array (n, *event) for each part"
+                f"{_describe(x)}; give one array (n, *event) for each part"
             )
         labels = [f"{name}[{number}]" for number in range(len(space.parts))]
     else:
         if not isinstance(x, Mapping) or set(x) != set(space.names):
-            got = f"the keys {sorted(map(str, x))}" if isinstance(x, Mapping) else _described(x)
+            got = f"the keys {sorted(map(str, x))}" if isinstance(x, Mapping) else _describe(x)
             raise ValueError(
                 f"expected a dictionary with the keys {list(space.names)} in {name}, got {got:.150}; "
                 "give one array (n, *event) for each"
@@ -76,7 +78,7 @@ def _unknown(x: Any, name: str) -> Any:
             f"expected a tree of arrays in {name}, got one whose keys cannot be sorted; use strings as keys"
         ) from None
     if not leaves:
-        raise ValueError(f"expected at least one array in {name}, got {_described(x)}; give points (n, *event)")
+        raise ValueError(f"expected at least one array in {name}, got {_describe(x)}; give points (n, *event)")
     points = jax.tree.unflatten(form, [_leaf(None, leaf, name) for leaf in leaves])
     _same_rows(points, name)
     return points
@@ -92,7 +94,7 @@ def _same_rows(points: Any, name: str) -> None:
 
 
 def _leaf(space: Space | None, x: Any, name: str) -> Array:
-    """One array of points, checked and converted."""
+    """Check and convert one array of points."""
     given = x if isinstance(x, jax.Array) else _host(x, name)
     _check_shape(space, given, name)
     dtype = given.dtype
@@ -117,19 +119,19 @@ def _leaf(space: Space | None, x: Any, name: str) -> Array:
 
 
 def _host(x: Any, name: str) -> np.ndarray:
-    """``x``, which is no JAX array, as a numpy array of numbers."""
+    """``x``, which is not a JAX array, as a numpy array of numbers."""
     if isinstance(x, np.ma.MaskedArray) or (
         isinstance(x, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in x)
     ):
         raise ValueError(f"expected plain numbers in {name}, got a masked array; fill it or leave its masked rows out")
     try:
         array = np.asarray(x)
-    except Exception:  # whatever a foreign object's conversion raises, it is not an array
+    except Exception:  # a foreign object's conversion may raise anything
         raise ValueError(
-            f"expected arrays of numbers in {name}, got {_described(x)} that is no array; give points (n, *event)"
+            f"expected arrays of numbers in {name}, got {_describe(x)} that is no array; give points (n, *event)"
         ) from None
     if array.dtype.kind in "OSUVMm" and not jnp.issubdtype(array.dtype, jnp.number):
-        raise ValueError(f"expected arrays of numbers in {name}, got {_described(x)}; give points (n, *event)")
+        raise ValueError(f"expected arrays of numbers in {name}, got {_describe(x)}; give points (n, *event)")
     return array
 
 
@@ -150,7 +152,7 @@ def _check_shape(space: Space | None, x: Array | np.ndarray, name: str) -> None:
 
 
 def _whole_numbers(rows: np.ndarray, name: str) -> np.ndarray:
-    """The same numbers where each is whole and fits 32 bits, refused elsewhere."""
+    """``rows`` itself; raises unless every number is whole and fits 32 bits."""
     if rows.dtype.kind not in "biu":
         rows = rows.astype(float)  # 2^31 - 1 is no number of single precision
     limits = np.iinfo(np.int32)
@@ -181,7 +183,7 @@ def _check_inside(space: Space | None, rows: np.ndarray, name: str) -> None:
         )
 
 
-def _described(x: Any) -> str:
+def _describe(x: Any) -> str:
     if isinstance(x, (str, bytes)):
         return f"the text {x!r:.40}"
     if x is None:
@@ -193,7 +195,7 @@ def _described(x: Any) -> str:
 
 
 def require_gradient(name: str, space: Space | None, x: PyTree) -> None:
-    """Refuse a gradient-based method by name where the space has no gradients or the numbers are whole."""
+    """Raise if the space has no gradients or the points are whole numbers; ``name`` is the method, for the message."""
     for part in _parts(space):
         if isinstance(part, Discrete):
             where = "" if part is space else " in a product"
@@ -212,10 +214,10 @@ def _parts(space: Space | None) -> list[Space | None]:
 
 
 def point_space(model: Any, x: PyTree) -> Space:
-    """The space of a model's points; where the model does not say, what a batch ``(n, *event)`` looks like.
+    """The space of a model's points; if the model has none, the space is read from a batch ``(n, *event)``.
 
-    An array of floating-point numbers is read as R^shape, a tree of such as their product; whole numbers could be of
-    any discrete space, so there the model must say.
+    An array of floating-point numbers is read as R^shape, and a tree of such arrays as their product. Whole numbers
+    could belong to any discrete space, so for them the model must have a space.
 
     >>> import jax.numpy as jnp
     >>> from thalweg.spaces import point_space

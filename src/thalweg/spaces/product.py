@@ -15,8 +15,8 @@ from thalweg.spaces.continuous import Continuous
 class Product(Space):
     """Points of several parts: ``Product(Real(2), Binary(3))`` holds tuples, ``Product(a=Real(2), b=Binary(3))`` dicts.
 
-    ``shape`` and ``dtype`` are trees of the points' form. Where all parts are continuous the product is mapped to R^d
-    as they are: the coordinates of the parts follow each other (those of a dictionary in the order of its names).
+    ``shape`` and ``dtype`` are trees with the structure of a point. If all parts are continuous, so is the product: its
+    real coordinates are those of the parts, concatenated (for a dictionary, in sorted order of the names).
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> space = tw.Product(rate=tw.Positive(2), shift=tw.Real(()))
@@ -53,11 +53,11 @@ class Product(Space):
 
     @property
     def continuous(self) -> bool:
-        """Whether all parts are, so that the product has real coordinates."""
+        """Whether all parts are continuous, so that the product has real coordinates."""
         return all(is_continuous(part) for part in self.parts)
 
     def join(self, values: Any) -> Any:
-        """One value for each part as a point's form: a tuple or a dictionary."""
+        """One value for each part, put together like a point: a tuple or a dictionary."""
         return tuple(values) if self.names is None else dict(zip(self.names, values, strict=True))
 
     def split(self, x: Any) -> tuple[Any, ...]:
@@ -106,5 +106,5 @@ class Product(Space):
 
 
 def is_continuous(space: Space | None) -> bool:
-    """Whether a space has real coordinates: a `Continuous` one, or a product of such alone."""
+    """Whether a space has real coordinates: it is `Continuous`, or a product of continuous spaces."""
     return space.continuous if isinstance(space, Product) else isinstance(space, Continuous)

@@ -28,10 +28,18 @@ def every(interval: int, function: Callable[[Any], Mapping[str, float] | None]) 
 
 def check_callbacks(callbacks: Any) -> Sequence[Callback]:
     """Callbacks as a list, refused where one is not made by `every`."""
-    listed = list(callbacks) if isinstance(callbacks, (list, tuple)) and not isinstance(callbacks, Callback) else None
-    if listed is None or not all(isinstance(callback, Callback) for callback in listed):
+    whole = isinstance(callbacks, (list, tuple)) and not isinstance(callbacks, Callback)
+    listed: list[Any] = list(callbacks) if whole else [callbacks]
+    wrong = next((each for each in listed if not isinstance(each, Callback)), None)
+    if wrong is not None and callable(wrong):
+        name = getattr(wrong, "__name__", type(wrong).__name__)
         raise ValueError(
-            f"expected a list of callbacks, got {type(callbacks).__name__ if listed is None else listed!r:.60}; "
+            f"expected a list of callbacks, got the bare function {name}; say how often to call it: "
+            f"callbacks=[tw.train.every(100, {'function' if name == '<lambda>' else name})]"
+        )
+    if wrong is not None or not whole:
+        raise ValueError(
+            f"expected a list of callbacks, got {type(callbacks).__name__ if wrong is None else repr(wrong):.60}; "
             "write callbacks=[tw.train.every(100, function)]"
         )
     return listed

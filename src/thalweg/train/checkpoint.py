@@ -5,7 +5,10 @@ import logging
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,37 +16,50 @@ import numpy as np
 from jaxtyping import PyTree
 
 _KEPT = 2
+# where the first edition of these files put its arrays
+_NAME = "default"
+
+
+class Restored(NamedTuple):
+    """A checkpoint: its update's number, the tree, and the sentences about newer ones that were passed over."""
+
+    step: int
+    tree: PyTree
+    passed_over: list[str]
 
 
 class Checkpoints:
     """The ``checkpoints`` folder of a run. The newest two are kept; a digest tells a damaged one from a good one."""
 
     def __init__(self, folder: Path):
-        import orbax.checkpoint as ocp
+        import orbax.checkpoint.experimental.v1 as ocp
 
-        # orbax writes its progress to the log at the level of warnings
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        # orbax writes its progress to the log at the level of warnings, and its tracebacks beside the errors it raises
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
         self.folder = Path(folder).resolve()
-        options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, enable_async_checkpointing=False)
+        newest = ocp.training.preservation_policies.LatestN(_KEPT)
         try:
-            self._manager = ocp.CheckpointManager(self.folder, options=options)
+            self._files = ocp.training.Checkpointer(str(self.folder), preservation_policy=newest)  # pyright: ignore[reportArgumentType]
         except OSError as problem:
             raise ValueError(
                 f"expected to write checkpoints to {self.folder}, got '{problem}'; choose a folder you can write to"
             ) from problem
-        self._save, self._restore = ocp.args.StandardSave, ocp.args.StandardRestore
 
     def latest(self) -> int | None:
         """The update number of the newest checkpoint."""
-        return self._manager.latest_step()
+        return max(self._steps(), default=None)
+
+    def _steps(self) -> list[int]:
+        return [found.step for found in self._files.checkpoints]
 
     def save(self, step: int, tree: PyTree) -> None:
         """Write ``tree``; on any failure (a full disk) the earlier checkpoints are untouched."""
         arrays = _arrays(tree)
         try:
             self._reserve(sum(array.nbytes for array in arrays.values()))
-            self._manager.save(step, args=self._save({**arrays, "digest": _digest(arrays)}))
-            self._manager.wait_until_finished()
+            content = {**arrays, "digest": _digest(arrays, step)}
+            # forced, since when to save is the training loop's business
+            self._files.save(step, content, checkpointable_name=_NAME, force=True)
         except Exception as problem:
             reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
             raise ValueError(
@@ -60,18 +76,43 @@ class Checkpoints:
                 file.write(bytes(size))
                 file.flush()
 
-    def restore(self, like: PyTree) -> tuple[int, PyTree]:
-        """The newest checkpoint, in the structure of ``like``: ``(step, tree)``."""
-        step = self.latest()
-        if step is None:
+    def restore(self, like: PyTree, good: Callable[[PyTree], bool]) -> Restored:
+        """The newest whole checkpoint, in the structure of ``like``; damaged ones, and those whose tree is not ``good``
+        (its weights are finite), are passed over.
+        """
+        steps = sorted(self._steps(), reverse=True)
+        if not steps:
             raise ValueError(f"expected a checkpoint in {self.folder}, got none; train first, or check the run's name")
+        faults: list[str] = []
+        for step in steps:
+            found = self._read(step)
+            tree = None if found is None else self._shaped(found, like)
+            if tree is not None and good(tree):
+                return Restored(step, tree, [f"{fault}; update {step} is used instead" for fault in faults])
+            what = "a damaged one" if tree is None else "one with weights that are not finite"
+            faults.append(f"expected a whole checkpoint in {self.folder / str(step)}, got {what}")
+        raise ValueError(f"{faults[0]}, and no better one before it; start the run anew")
+
+    def set_aside(self, newer_than: int) -> None:
+        """Rename the checkpoints after an update, so that theirs are free for new ones; nothing is deleted."""
+        for step in self._steps():
+            if step > newer_than:
+                place = self.folder / str(step)
+                place.rename(place.with_name(f"{step}.damaged.{time.time_ns()}"))
+        self._files.reload()
+
+    def _read(self, step: int) -> dict[str, np.ndarray] | None:
+        """The arrays of a checkpoint, or none where it is damaged."""
         try:
-            found = dict(self._manager.restore(step, args=self._restore()))
-            intact = np.array_equal(found.pop("digest"), _digest(found))
-        except Exception as problem:
-            raise self._damaged(step) from problem
-        if not intact:
-            raise self._damaged(step)
+            found = dict(self._files.load(step, checkpointable_name=_NAME))  # pyright: ignore[reportArgumentType]
+            digest = found.pop("digest")
+        except Exception:  # whatever orbax and the libraries under it raise over a damaged file
+            return None
+        # a checkpoint of before the digest covered the update's number is whole too
+        known = (_digest(found, step), _digest(found))
+        return found if any(np.array_equal(digest, each) for each in known) else None
+
+    def _shaped(self, found: dict[str, np.ndarray], like: PyTree) -> PyTree:
         expected = _arrays(like)
         for name, array in expected.items():
             got = found.get(name)
@@ -80,22 +121,22 @@ class Checkpoints:
                     f"expected a checkpoint of this model and objective, got other arrays in {self.folder}; "
                     "resume with the configuration the run was started with"
                 )
-        structure = jax.tree.structure(like)
-        leaves = [_like(found[name], leaf) for name, leaf in zip(sorted(expected), jax.tree.leaves(like), strict=True)]
-        return step, jax.tree.unflatten(structure, leaves)
-
-    def _damaged(self, step: int) -> ValueError:
-        others = [other for other in self._manager.all_steps() if other != step]
-        way_out = f"go on from update {max(others)}" if others else "start the run anew"
-        return ValueError(
-            f"expected a whole checkpoint in {self.folder / str(step)}, got a damaged one; "
-            f"delete that folder to {way_out}"
+        leaves, structure = jax.tree.flatten(like)
+        named = [(_name(number), leaf) for number, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(
+            structure, [_like(found[name], leaf) if name in found else leaf for name, leaf in named]
         )
 
 
+def _name(number: int) -> str:
+    return f"{number:06d}"
+
+
 def _arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    """The leaves as numpy arrays under sortable names; random keys as the words they are made of."""
-    return {f"{number:06d}": _plain(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
+    """The leaves as numpy arrays under sortable names, random keys as the words they are made of; empty ones are left
+    out, which orbax does not take."""
+    named = {_name(number): _plain(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
+    return {name: array for name, array in named.items() if array.size}
 
 
 def _is_key(leaf) -> bool:
@@ -114,8 +155,8 @@ def _like(array: np.ndarray, leaf):
     )
 
 
-def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    digest = hashlib.sha256()
+def _digest(arrays: dict[str, np.ndarray], step: int | None = None) -> np.ndarray:
+    digest = hashlib.sha256(b"" if step is None else f"update {step}".encode())
     for name in sorted(arrays):
         array = np.asarray(arrays[name])
         digest.update(f"{name}{array.shape}{array.dtype}".encode())

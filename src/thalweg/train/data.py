@@ -3,11 +3,12 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, is_concrete, space_of
-from thalweg.data import Dataset, check_array
+from thalweg.data import Dataset, Table, check_array
 from thalweg.spaces import Discrete, Product, Real, as_points
 
 
@@ -16,7 +17,8 @@ def check_data(energy: Any, data: PyTree) -> tuple[PyTree, int]:
 
     Args:
         energy: whose spaces the data are of; a model that does not say its space takes any tree of arrays.
-        data: points ``(rows, *event)``, ``(x, c)`` for a `ConditionalEnergy`, or the training rows of a `Dataset`.
+        data: points ``(rows, *event)`` as arrays, nested lists or frames of numbers (pandas, polars), ``(x, c)`` for a
+            `ConditionalEnergy`, or a `Dataset` or `Table`, of which the training rows are taken.
 
     >>> import numpy as np, thalweg as tw
     >>> from thalweg.train.data import check_data
@@ -27,8 +29,12 @@ def check_data(energy: Any, data: PyTree) -> tuple[PyTree, int]:
     space, conditional = space_of(energy), isinstance(energy, ConditionalEnergy)
     if isinstance(energy, ScoreNetwork) and isinstance(space, Discrete):
         raise ValueError(f"expected a continuous space for a score network, got {space}; use an energy")
-    if isinstance(data, Dataset):
+    if isinstance(data, (Dataset, Table)):
         data = _training_rows(data, conditional)
+    elif isinstance(data, (tuple, list)) and conditional:
+        data = type(data)(_without_frames(part) for part in data)
+    else:
+        data = _without_frames(data)
     if isinstance(energy, ConditionalEnergy) and isinstance(data, (tuple, list)):
         if len(data) != 2:
             raise ValueError(f"expected data (x, c) for a conditional energy, got {len(data)} parts; give both")
@@ -41,12 +47,38 @@ def check_data(energy: Any, data: PyTree) -> tuple[PyTree, int]:
     return checked, counts[0]
 
 
-def _training_rows(data: Dataset, conditional: bool) -> PyTree:
+def _training_rows(data: Dataset | Table, conditional: bool) -> PyTree:
+    x, y = (data.x, data.y) if isinstance(data, Table) else (data.x_train, data.y_train)
     if not conditional:
-        return data.x_train
-    if data.y_train is None:
+        return x
+    if y is None:
         raise ValueError("expected labels in the data set of a conditional energy, got none; give data=(x, c)")
-    return data.x_train, data.y_train
+    return x, y
+
+
+def _without_frames(data: Any) -> Any:
+    """A frame as floats ``(rows, columns)`` in the columns' order, a column as an array; all else as it is."""
+    if isinstance(data, (jax.Array, np.ndarray)) or not hasattr(data, "to_numpy"):
+        return data
+    if not hasattr(data, "columns"):
+        return _column(getattr(data, "name", None), data)
+    names = list(data.columns)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"expected columns of different names, got {twice!r} twice; rename one of them")
+    if not names:
+        raise ValueError("expected a frame with columns of numbers, got one without columns; check where it was read")
+    columns = [_column(name, data[name]) for name in names]
+    return np.stack(columns, axis=1).astype(np.result_type(np.float32, *columns))
+
+
+def _column(name: Any, column: Any) -> np.ndarray:
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind not in "fiub":
+        raise ValueError(
+            f"expected columns of numbers, got {name!r} of {column.dtype}; leave that column out or make it numbers"
+        )
+    return values
 
 
 def _points(space: Space | None, data: PyTree, name: str) -> PyTree:
@@ -57,11 +89,23 @@ def _points(space: Space | None, data: PyTree, name: str) -> PyTree:
             f"expected {name} as one array (rows, *event) for a model on {space}, got a {type(data).__name__} of "
             f"{len(data)} arrays; give one, or train p(x|c) on (x, c) with tw.core.as_conditional(energy)"
         )
+    if isinstance(space, Real) and isinstance(data, (tuple, list)):
+        data = _as_floats(data)
     if isinstance(space, Real) or (space is None and not _is_tree(data)):
         data = check_array(data, event_shape=None if space is None else space.shape, integers=space is None, name=name)
     # what is on a device comes back to be looked at: no point may be NaN, whatever the space
-    data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, data)
+    device = lambda leaf: isinstance(leaf, jax.Array) and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    data = jax.tree.map(lambda leaf: np.asarray(leaf) if device(leaf) else leaf, data)
     return jax.tree.map(np.asarray, as_points(space, data, name))
+
+
+def _as_floats(rows: Any) -> Any:
+    """A nested list as floats where it holds numbers; what does not is left for the check to refuse."""
+    try:
+        array = np.asarray(rows)
+    except ValueError:  # rows of unequal length
+        return rows
+    return array.astype(np.float32) if array.dtype.kind in "iub" else array
 
 
 def _is_tree(data: Any) -> bool:

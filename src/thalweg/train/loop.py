@@ -1,53 +1,33 @@
 """The training loop."""
 
 import contextlib
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, check_instance, merge_static, require_model, split_static, typed_key, whole_number
-from thalweg.core.html import html_table
+from thalweg.core import ConditionalEnergy, Objective, merge_static, partition_trainable, split_static, typed_key
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.checks import as_folder, check_fit, check_flag, check_parts, count
 from thalweg.train.data import Batches, check_concrete, check_data
-from thalweg.train.optimizer import check_optimizer
-from thalweg.train.record import Record, interrupts, progress_bar
-from thalweg.train.update import Update, averaged_model, begin, training_key
+from thalweg.train.doctor import Doctor, Finding, measure_scale, tell, write_findings
+from thalweg.train.lock import locks_run_dir
+from thalweg.train.model_file import write_model
+from thalweg.train.progress import progress_bar
+from thalweg.train.python_config import note_python_run
+from thalweg.train.record import DivergedError, Record
+from thalweg.train.run import Run
+from thalweg.train.signals import interrupts
+from thalweg.train.source import Source
+from thalweg.train.update import Training, Update, averaged_model, begin, has_finite_weights, training_key
 
 
-class Run(eqx.Module):
-    """What `fit` returns.
-
-    ``energy`` is the trained model (its moving average where ``ema`` was asked for; ``last`` is then the model without
-    averaging), ``params`` and ``state`` are the objective's own, ``history`` maps each metric to one number per update,
-    ``evaluations`` lists what the callbacks returned.
-    """
-
-    energy: Any
-    last: Any
-    params: PyTree
-    state: PyTree
-    step: int
-    history: dict[str, np.ndarray]
-    evaluations: list[dict[str, float]]
-
-    def _repr_html_(self) -> str:
-        last = lambda values: f"{np.mean(values[-max(1, len(values) // 10) :]):.4g}"
-        rows = [("energy", type(self.energy).__name__), ("updates", self.step)]
-        rows += [(f"{name}, mean of the last tenth", last(values)) for name, values in self.history.items()]
-        evaluated = self.evaluations[-1] if self.evaluations else {}
-        rows += [(f"{name}, last evaluation", f"{value:.4g}") for name, value in evaluated.items() if name != "step"]
-        return html_table(rows, title="Run")
-
-
+@locks_run_dir
 def fit(
     energy: Any,
     data: PyTree,
@@ -63,18 +43,25 @@ def fit(
     checkpoint_every: int | None = None,
     resume: bool = False,
     progress: bool = False,
+    doctor: bool = True,
 ) -> Run:
     """Train ``energy`` on ``data`` with any objective and any optax optimiser.
 
     Batches are drawn without replacement, epoch by epoch. Every random number follows from ``key`` and the update's
     number, so a resumed run is the run that was never interrupted, bit for bit. Ctrl-C finishes the update, writes a
-    checkpoint (with a ``run_dir``) and raises ``KeyboardInterrupt``.
+    checkpoint (with a ``run_dir``) and raises ``KeyboardInterrupt``; SIGTERM does too, and raises ``SystemExit``.
+
+    A doctor watches the metrics of every update (see `thalweg.train.doctor`), not the loss. What looks wrong is said on
+    stderr once, and kept in ``run.findings`` and in the run folder's ``results.json``. A training that runs away is
+    stopped by a `DivergedError`: one whose v (the mean gradient norm along the chains), energy gap, samples or weights
+    grow by orders of magnitude, or whose chains accept nothing. Weights that are not finite are never saved.
 
     Args:
         energy: a parametrised energy (its floating-point arrays are trained) or a score network; it comes back as the
             type it has, as ``run.energy`` and in the callbacks.
-        data: points of the energy's space, ``(rows, *event)`` or a tree of such; ``(x, c)`` to learn p(x|c) with a
-            `ConditionalEnergy`; or a `tw.data.Dataset`, of whose training rows (and labels, as c) they are.
+        data: points of the energy's space, ``(rows, *event)`` or a tree of such: arrays, nested lists, frames of
+            numbers (pandas, polars); ``(x, c)`` to learn p(x|c) with a `ConditionalEnergy`; or a `tw.data.Dataset` or
+            `tw.data.Table`, of whose training rows (and labels, as c) they are.
         objective: for example ``tw.objectives.MaximumLikelihood()``.
         optimizer: for example ``optax.adam(1e-3)``; one made anew compiles nothing anew.
         steps: the number of updates in all, those before a resume included.
@@ -84,27 +71,33 @@ def fit(
         ema: decay of a moving average of the weights, such as 0.999; it warms up as ``(1 + t) / (10 + t)``.
         callbacks: evaluations, made with `every`.
         checkpoint_every: updates between checkpoints, by default a tenth of ``steps``.
-        resume: go on from the newest checkpoint in ``run_dir``.
-        progress: show a progress bar.
+        resume: go on from the newest checkpoint in ``run_dir``; a damaged one is passed over.
+        progress: show a progress bar on stderr, or lines where that is no terminal.
+        doctor: watch the training; False trains on whatever happens, as long as loss and weights are finite.
 
     Returns:
         `Run`.
 
+    Raises:
+        DivergedError: where the loss or the weights are not finite, or the training runs away.
+
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data = tw.data.two_moons(key, 1000)
-    >>> energy = tw.energies.MLP(2, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data = tw.data.two_moons(key_data, 1000)
+    >>> energy = tw.energies.MLP(2, key=key_model)
     >>> run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(steps=5), optimizer=optax.adam(1e-3),
-    ...              steps=3, batch_size=100, key=key)
+    ...              steps=3, batch_size=100, key=key_fit)
     >>> run.history["energy_gap"].shape
     (3,)
     """
     check_concrete(key=key, energy=energy, objective=objective, data=data)
     check_parts(energy, objective, optimizer)
+    callbacks, folder = check_callbacks(callbacks), as_folder(run_dir)
+    source = Source(objective, data, folder)
     data, rows = check_fit(energy, data, steps, batch_size, ema, resume, run_dir)
     check_flag("progress", progress)
-    callbacks, folder = check_callbacks(callbacks), _as_folder(run_dir)
-    every = max(1, steps // 10) if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
+    check_flag("doctor", doctor)
+    every = max(1, steps // 10) if checkpoint_every is None else count("checkpoint_every", checkpoint_every)
     key = typed_key(key)
     batches, key = Batches(data, rows, batch_size, key), training_key(key)
 
@@ -112,53 +105,102 @@ def fit(
     training = begin(energy, batch, objective, optimizer, ema, key)
     update = Update(objective, optimizer, training, batch, ema=ema)
     arrays, form = split_static(training)
-    record = Record(folder)
-    checkpoints, done = None, 0
+    record, checkpoints, done = Record(folder), None, 0
+    findings: list[Finding] = []
+    watch = make_doctor(energy, data, training, steps, batch_size) if doctor else None
+
+    def good(restored: list[Any]) -> bool:
+        return has_finite_weights(merge_static(restored, form), training)
+
+    def report(finding: Finding) -> None:
+        findings.append(finding)
+        if folder is not None:
+            write_findings(folder, findings)
+        if not finding.stops:
+            tell(finding)
+
     if folder is not None:
         checkpoints = Checkpoints(folder / "checkpoints")
         if resume:
-            done, arrays = checkpoints.restore(arrays)
+            done, arrays, faults = checkpoints.restore(arrays, good)
             record.rewind(done)
+            if watch is not None:
+                # what was seen then stands, but stops nothing now
+                seen = [watch.look(step, row) for step, row in enumerate(record.rows, 1)]
+                findings += [finding._replace(stops=False) for finding in seen if finding is not None]
+            write_findings(folder, findings)
+            for fault in faults:
+                report(Finding("checkpoint", done, fault))
+            if faults:
+                checkpoints.set_aside(done)
         elif checkpoints.latest() is not None:
             raise ValueError(
                 f"expected a new run folder, got {run_dir} with a run in it; pass resume=True or name another folder"
             )
+        else:
+            write_findings(folder, [])
+        write_model(folder, training, objective)
+        settings = {"steps": steps, "batch_size": batch_size, "ema": ema, "checkpoint_every": every}
+        note_python_run(folder, energy, objective, rows, settings, done)
 
     def snapshot() -> Run:
         # copies, since the next update writes over the buffers of this one
         kept = merge_static(jax.tree.map(jnp.copy, arrays), form)
-        average = averaged_model(kept)
-        return Run(average, kept.energy, kept.params, kept.state, done, record.history(), list(record.evaluations))
+        past = record.history(), list(record.evaluations), tuple(findings), source
+        return Run(averaged_model(kept), kept.energy, kept.params, kept.state, done, *past)
 
     def save() -> None:
         record.flush()
         if checkpoints is not None and checkpoints.latest() != done:
             checkpoints.save(done, arrays)
 
-    with progress_bar(progress, done, steps) as show, interrupts() as interrupted, contextlib.closing(record):
+    def read(step: int, metrics: Any) -> None:
+        try:
+            row = record.add(step, metrics)
+        except DivergedError as problem:
+            report(Finding("not_finite", step, str(problem), stops=True))
+            raise
+        show(row)
+        finding = None if watch is None else watch.look(step, row)
+        if finding is None:
+            return
+        report(finding)
+        if finding.stops:
+            raise DivergedError(f"training was stopped at update {step}: {finding.words}, and resume", record.history())
+
+    with progress_bar(progress, done, steps) as show, interrupts() as stop, contextlib.closing(record):
         waiting = None
         while done < steps:
             arrays, metrics = update(arrays, key, done, batches.at(done))
             done += 1
             # the numbers of the update before are read while this one computes
             if waiting is not None:
-                show(record.add(*waiting))
+                read(*waiting)
             waiting = (done, metrics)
             due = [callback for callback in callbacks if done % callback.interval == 0 or done == steps]
             if due:
-                show(record.add(*waiting))
+                read(*waiting)
                 waiting = None
                 for callback in due:
                     record.evaluate(done, evaluate(callback, snapshot()))
-            stop = interrupted()
-            if done % every == 0 or done == steps or stop:
+            asked = done == steps or bool(stop)
+            if done % every == 0 or asked:
                 if waiting is not None:
-                    show(record.add(*waiting))
+                    read(*waiting)
                     waiting = None
-                save()
-            if stop:
-                raise KeyboardInterrupt
+                # weights of what may turn out to be a runaway do not take the place of good ones
+                if asked or watch is None or not watch.in_doubt:
+                    save()
+            if asked:
+                stop.obey()
         return snapshot()
+
+
+def make_doctor(energy: Any, data: PyTree, training: Training, steps: int, batch_size: int) -> Doctor:
+    """The doctor of a training: the data's scale is that of x, without conditions."""
+    x = data[0] if isinstance(energy, ConditionalEnergy) else data
+    weights = float(optax.tree.norm(partition_trainable((training.energy, training.params))[0]))
+    return Doctor(measure_scale(x), steps=steps, chains=batch_size, weights=weights)
 
 
 def working_memory(
@@ -167,10 +209,10 @@ def working_memory(
     """The bytes one training update needs beside its inputs and outputs, as the compiler planned it.
 
     >>> import jax, optax, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> energy, batch = tw.energies.MLP(2, key=key), tw.data.two_moons(key, 100)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> energy, batch = tw.energies.MLP(2, key=key_model), tw.data.two_moons(key_data, 100)
     >>> objective = tw.objectives.DenoisingScoreMatching()
-    >>> tw.train.working_memory(energy, batch, objective, optimizer=optax.adam(1e-3), key=key) > 10_000
+    >>> tw.train.working_memory(energy, batch, objective, optimizer=optax.adam(1e-3), key=key_fit) > 10_000
     True
     """
     check_concrete(key=key, energy=energy, objective=objective, batch=batch)
@@ -181,68 +223,3 @@ def working_memory(
     update = Update(objective, optimizer, training, batch)
     plan = update.program.lower(*update.arguments(split_static(training)[0], key, 0, batch)).compile().memory_analysis()
     return plan.temp_size_in_bytes  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def check_parts(energy: Any, objective: Any, optimizer: Any) -> None:
-    """Refuse what is no model, no objective or no optimiser."""
-    require_model("fit", energy)
-    check_instance("an objective", objective, ("init", "loss"), "tw.objectives.MaximumLikelihood()")
-    check_optimizer(optimizer)
-    for name, part in (("energy", energy), ("objective", objective)):
-        try:
-            for value in _static_values(part):
-                bool(value == value)
-        except Exception as problem:  # whatever a user's type raises when it is compared
-            raise ValueError(
-                f"expected static fields in the {name} that can be compared, got one that cannot, such as an array; "
-                "keep arrays as ordinary fields (in paramax.NonTrainable where they are not trained)"
-            ) from problem
-
-
-def _static_values(tree: PyTree) -> Iterator[Any]:
-    """What of a tree of modules is part of a program: static fields, and the leaves that are no arrays."""
-    parts = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, eqx.Module) and node is not tree)
-    for part in parts:
-        if isinstance(part, eqx.Module):
-            yield from _static_values(part)
-        elif not isinstance(part, (jax.Array, np.ndarray, np.generic)):
-            yield hash(part)
-    if isinstance(tree, eqx.Module):
-        for field in dataclasses.fields(tree):
-            if field.metadata.get("static", False):
-                yield getattr(tree, field.name, None)
-
-
-def check_fit(
-    energy: Any, data: PyTree, steps: Any, batch_size: Any, ema: Any, resume: Any = False, run_dir: Any = None
-) -> tuple[PyTree, int]:
-    """Refuse what `fit` cannot train on; the data as arrays, and the number of their rows."""
-    data, rows = check_data(energy, data)
-    _count("steps", steps)
-    if _count("batch_size", batch_size) > rows:
-        raise ValueError(f"expected a batch_size between 1 and the {rows} rows of data, got {batch_size}; lower it")
-    if ema is not None and not (isinstance(ema, (int, float, np.number)) and 0 <= ema < 1):
-        raise ValueError(f"expected ema in [0, 1), got {ema!r:.60}; 0.999 is usual")
-    check_flag("resume", resume)
-    if resume and run_dir is None:
-        raise ValueError("expected a run_dir to resume from, got none; name the run's folder")
-    return data, rows
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"expected {name} to be True or False, got {value!r:.60}; say which")
-
-
-def _count(name: str, value: Any) -> int:
-    number = whole_number(name, value)
-    if number >= 2**31:
-        raise ValueError(f"expected {name} below 2^31, got {number}; give a smaller number")
-    return number
-
-
-def _as_folder(run_dir: Any) -> Path | None:
-    if run_dir is not None and not isinstance(run_dir, (str, Path)):
-        raise ValueError(f"expected run_dir to be a path, got {run_dir!r:.60}; name a folder")
-    return None if run_dir is None else Path(run_dir)

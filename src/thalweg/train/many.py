@@ -19,9 +19,12 @@ from thalweg.core import (
     partition_trainable,
     split_static,
 )
+from thalweg.train.checks import check_fit, check_flag, check_parts
 from thalweg.train.data import Batches, check_concrete
-from thalweg.train.loop import Run, check_fit, check_flag, check_parts
-from thalweg.train.record import DivergedError, progress_bar
+from thalweg.train.doctor import Doctor, Finding, tell
+from thalweg.train.loop import Run, make_doctor
+from thalweg.train.progress import progress_bar
+from thalweg.train.record import DivergedError, as_history, not_finite
 from thalweg.train.update import Training, Update, averaged_model, begin, training_key
 
 
@@ -36,6 +39,7 @@ def fit_many(
     batch_size: int,
     ema: float | None = None,
     progress: bool = False,
+    doctor: bool = True,
 ) -> list[Run]:
     """Train once for every key, all in one program: how much of a result is the seed's.
 
@@ -52,13 +56,15 @@ def fit_many(
         steps: the number of updates.
         batch_size: rows per update and seed.
         ema: as for `fit`.
-        progress: show a progress bar, with the metrics' means over the seeds.
+        progress: as for `fit`, with the metrics' means over the seeds.
+        doctor: as for `fit`, one for every seed.
 
     Returns:
         A `Run` for every key, with its own history.
 
     Raises:
-        DivergedError: where the loss of any seed is not finite; the sentence says which.
+        DivergedError: where the loss or the weights of any seed are not finite, or its training runs away; the sentence
+            says which.
 
     >>> import jax, numpy as np, optax, thalweg as tw
     >>> data = tw.data.two_moons(jax.random.key(0), 1000)
@@ -70,6 +76,7 @@ def fit_many(
     """
     check_concrete(keys=keys, energy=energy, objective=objective, data=data)
     check_flag("progress", progress)
+    check_flag("doctor", doctor)
     typed = _typed_keys(keys)
     energies = [energy] * len(typed) if _is_model(energy) else _make(energy, typed)
     check_parts(energies[0], objective, optimizer)
@@ -84,13 +91,18 @@ def fit_many(
     ]
     update = Update(objective, optimizer, trainings[0], first[0], ema=ema, seeds=True)
     arrays, key = _stack(trainings), jnp.stack(roots)
-    rows_read: list[dict[str, np.ndarray]] = []
+    histories: list[list[dict[str, float]]] = [[] for _ in typed]
+    doctors = [make_doctor(energies[0], data, trainings[0], steps, batch_size) for _ in typed] if doctor else []
 
     def read(metrics: dict[str, Array]) -> dict[str, float]:
-        row = {name: np.asarray(value) for name, value in metrics.items()}
-        _check_finite(row["loss"], len(rows_read) + 1, rows_read)
-        rows_read.append(row)
-        return {name: float(np.mean(value)) for name, value in row.items()}
+        host = {name: np.asarray(value) for name, value in metrics.items()}
+        for seed, rows in enumerate(histories):
+            row = {name: float(values[seed]) for name, values in host.items()}
+            _check_finite(row, rows, seed)
+            rows.append(row)
+            if doctors:
+                _examine(doctors[seed], rows, seed)
+        return {name: float(np.mean(value)) for name, value in host.items()}
 
     with progress_bar(progress, 0, steps) as show:
         waiting = None
@@ -104,9 +116,10 @@ def fit_many(
         if waiting is not None:
             show(read(waiting))
     host = jax.tree.map(lambda leaf: list(leaf), arrays)
+    found = [tuple(each.findings) for each in doctors] or [()] * len(typed)
     return [
-        _run(merge_static([None if leaf is None else leaf[seed] for leaf in host], update.form), seed, rows_read)
-        for seed in range(len(typed))
+        _run(merge_static([None if leaf is None else leaf[seed] for leaf in host], update.form), rows, found[seed])
+        for seed, rows in enumerate(histories)
     ]
 
 
@@ -156,22 +169,26 @@ def _stack(trainings: list[Training]) -> list[Array | None]:
     return [None if leaves[0] is None else jnp.stack(leaves) for leaves in zip(*parts, strict=True)]
 
 
-def _check_finite(loss: np.ndarray, step: int, rows: list[dict[str, np.ndarray]]) -> None:
-    bad = np.flatnonzero(~np.isfinite(loss))
-    if bad.size:
-        seed = int(bad[0])
+def _check_finite(row: dict[str, float], rows: list[dict[str, float]], seed: int) -> None:
+    fault = not_finite(row, rows[-1] if rows else {})
+    if fault is not None:
         raise DivergedError(
-            f"expected a finite loss, got {loss[seed]} at update {step} of seed {seed}, one of {bad.size} such; "
-            "lower the learning rate or the sampler's step size, or leave its key out",
-            _history(rows, seed),
+            f"expected {fault} at update {len(rows) + 1} of seed {seed}; lower the learning rate or the sampler's step "
+            "size, or leave its key out",
+            as_history(rows),
         )
 
 
-def _history(rows: list[dict[str, np.ndarray]], seed: int) -> dict[str, np.ndarray]:
-    names = rows[0] if rows else {}
-    return {name: np.array([float(row[name][seed]) for row in rows]) for name in names}
+def _examine(doctor: Doctor, rows: list[dict[str, float]], seed: int) -> None:
+    finding = doctor.look(len(rows), rows[-1])
+    if finding is not None and finding.stops:
+        raise DivergedError(
+            f"training was stopped at update {len(rows)} of seed {seed}: {finding.words}", as_history(rows)
+        )
+    if finding is not None:
+        tell(finding._replace(words=f"seed {seed}: {finding.words}"))
 
 
-def _run(training: Training, seed: int, rows: list[dict[str, np.ndarray]]) -> Run:
-    model = averaged_model(training)
-    return Run(model, training.energy, training.params, training.state, len(rows), _history(rows, seed), [])
+def _run(training: Training, rows: list[dict[str, float]], findings: tuple[Finding, ...]) -> Run:
+    parts = training.energy, training.params, training.state
+    return Run(averaged_model(training), *parts, len(rows), as_history(rows), [], findings)

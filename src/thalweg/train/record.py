@@ -1,9 +1,7 @@
-"""What a run leaves behind while it trains: its numbers, a progress bar, and an orderly end on Ctrl-C."""
+"""The numbers a training leaves behind: in memory, and a line per update in ``metrics.jsonl``."""
 
-import contextlib
 import json
-import signal
-import threading
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
+from thalweg.core.files import write_whole
+from thalweg.core.records import read_records
+
+_FIX = "lower the learning rate or the sampler's step size, or turn on spectral normalisation, and resume"
+
 
 class DivergedError(RuntimeError):
-    """Training met a loss that is not finite; ``history`` holds the metrics of the updates before it."""
+    """Training met a loss or weights that are not finite, or ran away; ``history`` holds the metrics before it."""
 
     def __init__(self, message: str, history: Mapping[str, np.ndarray]):
         super().__init__(message)
@@ -25,7 +28,7 @@ class Record:
 
     def __init__(self, folder: Path | None):
         self._path = None if folder is None else folder / "metrics.jsonl"
-        self._rows: list[dict[str, float]] = []
+        self.rows: list[dict[str, float]] = []
         self._unwritten: list[dict[str, float]] = []
         self.evaluations: list[dict[str, float]] = []
         if folder is not None:
@@ -36,29 +39,31 @@ class Record:
                     f"expected a run folder to write to, got '{problem}'; choose another run_dir"
                 ) from problem
 
-    def add(self, step: int, metrics: dict[str, Array]) -> dict[str, float]:
+    def add(self, step: int, metrics: Mapping[str, Array]) -> dict[str, float]:
+        """The metrics of an update as numbers, kept; refused where loss or weights are not finite."""
         row = {name: float(value) for name, value in metrics.items()}
-        if not np.isfinite(row["loss"]):
+        fault = not_finite(row, self.rows[-1] if self.rows else {})
+        if fault is not None:
             raise DivergedError(
-                f"expected a finite loss, got {row['loss']} at update {step}; checkpoints before it are whole: "
-                "lower the learning rate or the sampler's step size, or turn on spectral normalisation, and resume",
-                self.history(),
+                f"expected {fault} at update {step}; checkpoints before it are whole: {_FIX}", self.history()
             )
-        self._rows.append(row)
+        self.rows.append(row)
         self._unwritten.append({"step": step, **row})
         return row
 
-    def evaluate(self, step: int, values) -> None:
+    def evaluate(self, step: int, values: Mapping[str, float]) -> None:
+        """Keep what a callback returned."""
         if values:
             row = {"step": step, **{name: float(value) for name, value in values.items()}}
             self.evaluations.append(row)
             self._unwritten.append({"evaluation": True, **row})
 
     def history(self) -> dict[str, np.ndarray]:
-        names = self._rows[0] if self._rows else {}
-        return {name: np.array([row[name] for row in self._rows]) for name in names}
+        """Each metric as one number per update; NaN where an update's line was lost."""
+        return as_history(self.rows)
 
     def flush(self) -> None:
+        """Write what has not been written."""
         if self._path is not None and self._unwritten:
             text = "".join(json.dumps(row) + "\n" for row in self._unwritten)
             try:
@@ -75,63 +80,39 @@ class Record:
     def rewind(self, step: int) -> None:
         """Take up the record of an earlier session, forgetting updates after the checkpoint."""
         assert self._path is not None
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        rows = [row for row in map(parse_line, lines) if row is not None and row["step"] <= step]
-        for row in rows:
-            kept = {name: value for name, value in row.items() if name != "evaluation"}
-            if "evaluation" in row:
-                self.evaluations.append(kept)
-            else:
-                kept.pop("step")
-                self._rows.append(kept)
-        whole = self._path.with_suffix(".part")
-        whole.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        whole.replace(self._path)
+        kept, self.rows, self.evaluations = rows_until(self._path, step)
+        write_whole(self._path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
 
-def parse_line(text: str) -> dict[str, Any] | None:
-    """A line of metrics; a last line cut short by a crash is none."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return None
+def not_finite(row: Mapping[str, float], before: Mapping[str, float]) -> str | None:
+    """What of an update is not finite, in words, given the update before it."""
+    if not math.isfinite(row["loss"]):
+        return f"a finite loss, got {row['loss']}"
+    norm = row.get("weight_norm", 0.0)
+    # infinite weights that were infinite from the first on, such as a mask, are the user's
+    if math.isnan(norm) or (math.isinf(norm) and not math.isinf(before.get("weight_norm", math.inf))):
+        return f"finite weights, got a norm of {norm}"
+    return None
 
 
-@contextlib.contextmanager
-def progress_bar(shown: bool, done: int, steps: int):
-    """Yields ``show(row)``, which moves the progress bar one update on."""
-    if not shown:
-        yield lambda row: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def rows_until(path: Path, step: int) -> tuple[list[dict[str, Any]], list[dict[str, float]], list[dict[str, float]]]:
+    """The lines of metrics up to an update, the metrics of each of these updates, and the evaluations.
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns) as bar:
-        task = bar.add_task("compiling", total=steps, completed=done)
-
-        def show(row):
-            shown = ("loss", "gradient_norm", "acceptance")
-            words = "  ".join(f"{name} {row[name]:.3g}" for name in shown if name in row)
-            bar.update(task, advance=1, description=words)
-
-        yield show
+    There is a row for every update up to ``step``, so that rows never shift: an empty one where the line was lost.
+    """
+    kept = [row for row in read_records(path) if row["step"] <= step]
+    updates: list[dict[str, float]] = [{} for _ in range(step)]
+    evaluations = []
+    for row in kept:
+        values = {name: value for name, value in row.items() if name != "evaluation"}
+        if "evaluation" in row:
+            evaluations.append(values)
+        else:
+            updates[row["step"] - 1] = {name: value for name, value in values.items() if name != "step"}
+    return kept, updates, evaluations
 
 
-@contextlib.contextmanager
-def interrupts():
-    """Yields a function that tells whether Ctrl-C was pressed; a second Ctrl-C is obeyed at once."""
-    pressed = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set  # signals reach the main thread only
-        return
-
-    def note(number, frame):
-        if pressed.is_set():
-            raise KeyboardInterrupt
-        pressed.set()
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
+def as_history(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    """Rows of metrics as one array for each metric; NaN where a row does not have it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}

@@ -96,6 +96,16 @@ def averaged_model(training: Training) -> Any:
     return combine(training.average, partition_trainable(training.energy)[1])
 
 
+def has_finite_weights(training: Training, like: Training) -> bool:
+    """Whether every trained array that is finite in ``like`` is finite, the averaged ones included."""
+
+    def weights(of: Training) -> list[Any]:
+        return jax.tree.leaves((partition_trainable((of.energy, of.params))[0], of.average))
+
+    pairs = zip(weights(training), weights(like), strict=True)
+    return all(bool(jnp.all(jnp.isfinite(now) | ~jnp.isfinite(first))) for now, first in pairs)
+
+
 class Update:
     """The compiled update of one training; the same program serves every training of this form and these shapes.
 
@@ -171,7 +181,8 @@ def _update(
 
     (value, told), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(trainable)
     change, optimizer_state = optimizer.update(gradient, training.optimizer, trainable)
-    energy, params = combine(optax.apply_updates(trainable, change), fixed)
+    trained = optax.apply_updates(trainable, change)
+    energy, params = combine(trained, fixed)
     energy = refresh(energy)
     average = None
     if training.average is not None:
@@ -181,7 +192,9 @@ def _update(
             lambda old, now: (decay * old + (1 - decay) * now).astype(old.dtype), training.average, new
         )
     state = _numbers_as_arrays(told.state)
-    return Training(energy, params, state, optimizer_state, average), {"loss": value, **told.metrics}
+    # of the weights that this update made: not finite where one of them is not
+    metrics = {"loss": value, "weight_norm": optax.tree.norm(trained), **told.metrics}
+    return Training(energy, params, state, optimizer_state, average), metrics
 
 
 def check_loss(objective: Objective, made: Any) -> tuple[Array, Step]:
@@ -205,7 +218,7 @@ def check_loss(objective: Objective, made: Any) -> tuple[Array, Step]:
                 f"expected scalar metrics under names from {name}, got {_described(number)} under {metric!r:.40}; "
                 "take a mean"
             )
-        if metric in ("loss", "step", "evaluation"):
+        if metric in ("loss", "weight_norm", "step", "evaluation"):
             raise ValueError(f"expected metrics of other names from {name}, got {metric!r}, which is taken; rename it")
     return value, step
 

@@ -1,0 +1,176 @@
+"""From a completed configuration to the objects of a training run."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PRNGKeyArray
+
+from thalweg.core import ConditionalEnergy, Kernel, Objective
+from thalweg.data import Dataset, load
+from thalweg.objectives import NoiseConditionalScoreMatching
+from thalweg.runs.data_tables import data_keys, loader
+from thalweg.runs.energy_table import ENERGIES
+from thalweg.runs.objective_table import OBJECTIVES, TRAIN
+from thalweg.runs.optimizer_tables import OPTIMIZERS, SCHEDULES, adjusted
+from thalweg.runs.progress import working
+from thalweg.runs.sampler_tables import CHOICES, KERNELS
+from thalweg.runs.settings import NONE, NUMBERS, Setting, Table
+from thalweg.samplers.starts import Noise, uniform_noise
+
+
+class Parts(NamedTuple):
+    """What a configuration describes; the key is that of training."""
+
+    dataset: Dataset
+    energy: Any
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    kernel: Kernel | None
+    noise: Noise | None
+    train_key: PRNGKeyArray
+
+    @property
+    def rows(self) -> Any:
+        """What `fit` trains on: the training rows, with their labels where the energy is conditional on labels."""
+        labelled = isinstance(self.energy, ConditionalEnergy)
+        # noise levels are drawn by the objective itself
+        labelled = labelled and not isinstance(self.objective, NoiseConditionalScoreMatching)
+        if not labelled:
+            return self.dataset.x_train
+        if self.dataset.y_train is None:
+            raise ValueError(
+                f"data.name: expected labels for {type(self.energy).__name__}, got a data set without; "
+                "choose a labelled one, such as digits"
+            )
+        return self.dataset.x_train, self.dataset.y_train
+
+
+class Rules(NamedTuple):
+    """What can be made of a configuration before any data is there."""
+
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    kernel: Kernel | None
+    noise: Noise | None
+
+
+def rules(config: Mapping[str, Any]) -> Rules:
+    """The objective, the optimiser and the way to sample: constructors refuse here what no type can."""
+    sample = config["sample"]
+    if _has_preset(config["energy"]):
+        # its shape is known without the data, and tracing its constructor costs nothing
+        jax.eval_shape(lambda key: eqx.filter(_energy(config["energy"], (), key), eqx.is_array), jax.random.key(0))
+    return Rules(
+        _made("objective", config["objective"], OBJECTIVES),
+        _optimizer(config["optimizer"], config["train"]["steps"]),
+        None if sample["kernel"] == NONE else _made("sample.kernel", sample["kernel"], KERNELS),
+        _noise("sample.noise", sample["noise"]),
+    )
+
+
+def build(config: Mapping[str, Any], dataset: Dataset | None = None, progress: bool = False) -> Parts:
+    """All parts of a run; the same configuration always makes the same ones.
+
+    ``dataset`` is the configuration's own, where it is at hand.
+    """
+    made = rules(config)
+    energy_key, train_key, _ = _keys(config["seed"])
+    dataset = load_data(config, progress) if dataset is None else dataset
+    energy = _energy(config["energy"], dataset.x_train.shape[1:], energy_key)
+    return Parts(dataset, energy, *made, train_key)
+
+
+def sampling_key(seed: int) -> PRNGKeyArray:
+    """The key of a run's samples."""
+    return _keys(seed)[2]
+
+
+def _keys(seed: int) -> Array:
+    """Of the energy's weights, of training and of sampling."""
+    return jax.random.split(jax.random.key(seed), 3)
+
+
+def _has_preset(config: Mapping[str, Any]) -> bool:
+    return config.get("preset", NONE) != NONE
+
+
+def _energy(config: Mapping[str, Any], shape: tuple[int, ...], key: PRNGKeyArray) -> Any:
+    """The energy on the data's shape; a preset has its own, which `fit` compares with the data's."""
+    return _made("energy", config, ENERGIES, key=key, **({} if _has_preset(config) else {"shape": shape}))
+
+
+def _made(where: str, config: Mapping[str, Any], table: Table, **given: Any) -> Any:
+    """The object that a table with a type describes; ``given`` is what no configuration holds, such as a key."""
+    maker, keys = table[config["type"]]
+    wanted = inspect.signature(maker).parameters
+    arguments = _arguments(where, config, keys) | {key: each for key, each in given.items() if key in wanted}
+    return _called(where, maker, **arguments)
+
+
+def _called(where: str, maker: Callable[..., Any], **arguments: Any) -> Any:
+    try:
+        return maker(**arguments)
+    except ValueError as problem:
+        raise ValueError(f"{where}: {problem}") from problem
+
+
+def _arguments(where: str, config: Mapping[str, Any], known: Mapping[str, Setting]) -> dict[str, Any]:
+    return {name: _argument(f"{where}.{name}", config[name], setting) for name, setting in known.items()}
+
+
+def _argument(where: str, value: Any, setting: Setting) -> Any:
+    if value == NONE and None in setting.types:
+        return None
+    for kind, table in CHOICES.items():
+        if kind in setting.types:
+            return _made(where, value, table)
+    if Noise in setting.types:
+        return _noise(where, value)
+    if NUMBERS in setting.types and isinstance(value, list):
+        return jnp.asarray(value, float)
+    return _tuples(value)
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, which can be compared and hashed where a constructor keeps them as they are."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _noise(where: str, value: Any) -> Noise | None:
+    return None if value == NONE else _called(where, uniform_noise, **value)
+
+
+def _optimizer(config: Mapping[str, Any], updates: int) -> optax.GradientTransformation:
+    maker, keys = OPTIMIZERS[config["type"]]
+    own = _arguments("optimizer", config, keys)
+    rate = own.pop("learning_rate")
+    extra = _arguments("optimizer", config, SCHEDULES)
+    return _called(
+        "optimizer",
+        adjusted,
+        make=lambda learning_rate: maker(learning_rate, **own),
+        learning_rate=rate,
+        updates=updates,
+        **extra,
+    )
+
+
+def load_data(config: Mapping[str, Any], progress: bool = False) -> Dataset:
+    """The data set of a configuration."""
+    name = config["data"]["name"]
+    options = _arguments("data", config["data"], data_keys(name))
+    function = loader(name)
+    if function is not None and "progress" in inspect.signature(function).parameters:
+        return load(name, **options, progress=progress)
+    with working(f"loading {name}", progress):
+        return load(name, **options)
+
+
+def train_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``[train]`` tells `fit`."""
+    return _arguments("train", config["train"], TRAIN)

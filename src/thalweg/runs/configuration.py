@@ -1,0 +1,185 @@
+"""What ``config.toml`` holds: a configuration, and the changes that were made to it on the way.
+
+The file has a version, ``schema = 1``, the complete configuration at the first update, and a list of changes, each with
+the number of updates that were done when it took effect and what it set, in the words of ``--set``::
+
+    [[changes]]
+    update = 500
+    set = ["optimizer.learning_rate=0.0001"]
+
+Trained again from this file, a run goes through the same changes at the same updates.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from thalweg.core.assignments import assign, difference
+from thalweg.core.files import write_whole
+from thalweg.core.toml import read_toml, write_toml
+from thalweg.runs.config import complete, takes
+from thalweg.runs.hints import did_you_mean
+from thalweg.train.python_config import CONFIG, PYTHON, SCHEMA
+
+# another one of these makes another run
+_FIXED = ("seed", "data", "energy", "objective.type", "train.batch_size")
+
+
+class Change(NamedTuple):
+    """What was set when ``update`` updates were done."""
+
+    update: int
+    assignments: tuple[str, ...]
+
+
+class Stage(NamedTuple):
+    """The configuration from one number of updates on."""
+
+    begins: int
+    config: dict[str, Any]
+
+
+class Configuration(NamedTuple):
+    """A complete configuration at the first update, and its changes."""
+
+    start: dict[str, Any]
+    changes: tuple[Change, ...] = ()
+
+    def stages(self) -> list[Stage]:
+        """The configurations that hold one after the other."""
+        stages = [Stage(0, self.start)]
+        for change in self.changes:
+            stages.append(Stage(change.update, complete(assign(stages[-1].config, list(change.assignments), takes))))
+        return stages
+
+    def last(self) -> dict[str, Any]:
+        """The configuration the run ends with."""
+        return self.stages()[-1].config
+
+    def text(self) -> str:
+        """The content of ``config.toml``."""
+        listed = [{"update": change.update, "set": list(change.assignments)} for change in self.changes]
+        return write_toml({"schema": SCHEMA, **self.start, **({"changes": listed} if listed else {})})
+
+
+def parse_configuration(given: Mapping[str, Any], name: str, assignments: Sequence[str] = ()) -> Configuration:
+    """A configuration as read from TOML, checked and completed; ``assignments`` change it at the first update.
+
+    ``name`` says in a refusal where it stands. Files without a version are of the first.
+    """
+    _check_schema(given, name)
+    if given.get("begun") == PYTHON:
+        raise ValueError(
+            f"{name}: expected a configuration that can be trained from, got that of a run begun in Python; "
+            "go on with it by tw.fit(..., run_dir=..., resume=True)"
+        )
+    start = {key: value for key, value in given.items() if key not in ("schema", "changes")}
+    configuration = Configuration(
+        complete(assign(start, list(assignments), takes)), _changes(given.get("changes", []), name)
+    )
+    for before, after in pairwise(configuration.stages()):
+        _check_change(before.config, after.config, after.begins)
+    return configuration
+
+
+def _check_schema(given: Mapping[str, Any], name: str) -> None:
+    schema = given.get("schema", SCHEMA)
+    if not isinstance(schema, int) or isinstance(schema, bool) or not 1 <= schema <= SCHEMA:
+        raise ValueError(
+            f"{name}: expected a configuration of version {SCHEMA} or older, got schema = {schema!r:.40}; "
+            "a newer thalweg wrote it: upgrade this one"
+        )
+
+
+def _changes(given: Any, name: str) -> tuple[Change, ...]:
+    try:
+        changes = tuple(Change(int(each["update"]), tuple(each["set"])) for each in given)
+        in_order = all(one.update <= other.update for one, other in pairwise(changes))
+        if not in_order or not all(isinstance(text, str) for change in changes for text in change.assignments):
+            raise TypeError
+    except (KeyError, TypeError, ValueError) as problem:
+        raise ValueError(
+            f"{name}: expected [[changes]] with a rising update and a list to set, got something else; correct them"
+        ) from problem
+    return changes
+
+
+def change(configuration: Configuration, assignments: Sequence[str], done: int) -> Configuration:
+    """The configuration with ``assignments`` taking effect after ``done`` updates; refused where they make no sense.
+
+    Changes of later updates, which a run that lost its newest checkpoints comes to again, are left out: what is set now
+    is set on top of all of them.
+    """
+    last = configuration.last()
+    after = complete(assign(last, list(assignments), takes))
+    if after == last:
+        return configuration
+    kept = Configuration(configuration.start, tuple(each for each in configuration.changes if each.update < done))
+    before = kept.last()
+    _check_change(before, after, done)
+    if done == 0:
+        return Configuration(after)
+    new = tuple(difference(before, after))
+    return Configuration(configuration.start, (*kept.changes, Change(done, new)) if new else kept.changes)
+
+
+def _check_change(before: Mapping[str, Any], after: Mapping[str, Any], done: int) -> None:
+    """Refuse what would make another run, and lengths that were passed or that a schedule was not made for."""
+    if done == 0:
+        return
+    changed = [text.partition("=")[0] for text in difference(before, after)]
+    for key in changed:
+        if any(key == fixed or key.startswith(f"{fixed}.") for fixed in _FIXED):
+            raise ValueError(
+                f"{key}: expected it as the run was begun with, got another one after {done} updates; "
+                "begin a new run with it"
+            )
+    steps, earlier = after["train"]["steps"], before["train"]["steps"]
+    if steps < done:
+        raise ValueError(f"train.steps: expected at least the {done} updates already done, got {steps}; raise it")
+    schedule = before["optimizer"]["schedule"]
+    if steps != earlier and schedule != "constant":
+        raise ValueError(
+            f"train.steps: expected {earlier}, for which the {schedule} schedule of the learning rate was made, got "
+            f"{steps}; begin a new run of that length"
+        )
+    trains = [key for key in changed if not key.startswith("sample.")]
+    if trains and steps == done:
+        raise ValueError(
+            f"{trains[0]}: expected updates to come that it takes effect in, got a run with all {done} of them done; "
+            f"raise train.steps too, or begin a new run"
+        )
+
+
+def read_configuration(folder: Path) -> Configuration:
+    """The configuration of a run folder; what is missing, damaged or too new is refused by the file's name."""
+    path = folder / CONFIG
+    given = read_config(folder)
+    try:
+        return parse_configuration(given, str(path))
+    except ValueError as problem:
+        if str(problem).startswith(str(path)):
+            raise
+        raise ValueError(f"{path}: {problem}") from problem
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.toml`` of a run folder as TOML has it, of a version that is known here."""
+    if not folder.is_dir():
+        near = {each.parent.name: each.parent for each in folder.parent.glob(f"*/{CONFIG}")}
+        fix = did_you_mean(folder.name, near, "check the path, or where it was moved to")
+        raise ValueError(f"{folder}: expected a run folder, got nothing there; {fix}")
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(
+            f"{folder}: expected a run folder with its {CONFIG}, got none; check the path, or restore {CONFIG}"
+        )
+    given = read_toml(path)
+    _check_schema(given, str(path))
+    return given
+
+
+def write_configuration(folder: Path, configuration: Configuration) -> Path:
+    """Write ``config.toml``."""
+    return write_whole(folder / CONFIG, configuration.text().encode())

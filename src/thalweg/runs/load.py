@@ -1,0 +1,111 @@
+"""A trained run had back from its folder, with nothing built by hand."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from thalweg.core import partition_trainable
+from thalweg.runs.build import Parts, build, load_data, rules, train_arguments
+from thalweg.runs.configuration import read_config, read_configuration
+from thalweg.runs.files import CHECKPOINTS, METRICS
+from thalweg.train import Run
+from thalweg.train.checkpoint import Checkpoints
+from thalweg.train.doctor import Finding, read_findings
+from thalweg.train.model_file import MODEL, build_objective, build_training, like_arrays, read_model
+from thalweg.train.python_config import CONFIG, PYTHON
+from thalweg.train.record import as_history, rows_until
+from thalweg.train.restore import load
+from thalweg.train.source import Source
+from thalweg.train.update import averaged_model
+
+
+def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = ()) -> Run:
+    """The `Run` in a folder that ``tw.fit(run_dir=...)`` or ``thalweg train`` wrote, as of its newest checkpoint.
+
+    The model is built from ``model.json``, which names classes of thalweg and of the libraries it stands on; nothing
+    else is ever imported, and no code of the file's is run. What the file cannot describe is given: a class of one's
+    own among ``types``, or, where the model holds a function of one's own, an ``energy`` of the same structure. Where
+    the objective's ``params`` or ``state`` cannot be described, they come back as lists of their arrays.
+
+    Args:
+        folder: the run folder; it may have been moved or copied.
+        energy: a model of the structure of the trained one; its arrays are replaced.
+        types: classes of one's own that the model is made of.
+
+    >>> import jax, optax, tempfile, thalweg as tw
+    >>> key = jax.random.key(0)
+    >>> data, energy = tw.data.two_moons(key, 100), tw.energies.MLP(2, 8, key=key)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(steps=2), optimizer=optax.adam(1e-3), steps=3,
+    ...                  batch_size=10, key=key, run_dir=folder)
+    ...     again = tw.load_run(folder)
+    >>> again.step, bool(again.energy(data[0]) == run.energy(data[0]))
+    (3, True)
+    """
+    folder = Path(folder)
+    given = read_config(folder) if (folder / CONFIG).exists() or not (folder / MODEL).exists() else {"begun": PYTHON}
+    if not (folder / "checkpoints").is_dir():
+        raise ValueError(f"{folder}: expected a run with checkpoints, got none; train first, or restore checkpoints/")
+    described = (folder / MODEL).exists()
+    run = _from_model_file(folder, energy, types) if described else _from_config(folder)
+    if given.get("begun") == PYTHON:
+        return run
+    return with_configuration(run, read_configuration(folder).last())
+
+
+def with_configuration(run: Run, config: Mapping[str, Any], dataset: Any = None) -> Run:
+    """``run`` with what its complete configuration says of its data and of how it is sampled."""
+    made, sample = rules(config), config["sample"]
+    source = Source(
+        made.objective,
+        (lambda: load_data(config)) if dataset is None else dataset,
+        run.folder,
+        made.kernel,
+        made.noise,
+        sample["chains"],
+        sample["steps"],
+    )
+    return dataclasses.replace(run, source=source)
+
+
+def _from_model_file(folder: Path, energy: Any, types: Sequence[type]) -> Run:
+    model = read_model(folder)
+    build_from = lambda arrays: build_training(model, arrays, energy, types)
+    step, arrays, faults = Checkpoints(folder / CHECKPOINTS).restore(
+        like_arrays(model), lambda arrays: _has_no_nan(build_from(arrays).energy)
+    )
+    training = build_from(arrays)
+    # read and not rewound: a run may still be writing its own
+    _, rows, evaluations = rows_until(folder / METRICS, step)
+    findings = (*read_findings(folder), *(Finding("checkpoint", step, fault) for fault in faults))
+    past = as_history(rows), evaluations, findings, Source(build_objective(model, types), None, folder)
+    return Run(averaged_model(training), training.energy, training.params, training.state, step, *past)
+
+
+def _has_no_nan(energy: Any) -> bool:
+    leaves = jax.tree.leaves(partition_trainable(energy)[0])
+    return not any(bool(jnp.any(jnp.isnan(leaf))) for leaf in leaves)
+
+
+def _from_config(folder: Path) -> Run:
+    """A run of an earlier version, which has no ``model.json``."""
+    config = read_configuration(folder).last()
+    return restore(folder, config, build(config))
+
+
+def restore(folder: Path, config: Mapping[str, Any], parts: Parts) -> Run:
+    """The run in the newest checkpoint, refused where its arrays are not those of ``parts``."""
+    arguments = train_arguments(config)
+    return load(
+        folder,
+        parts.energy,
+        jax.tree.map(lambda leaf: leaf[: arguments["batch_size"]], parts.rows),
+        parts.objective,
+        optimizer=parts.optimizer,
+        key=parts.train_key,
+        ema=arguments["ema"],
+    )
