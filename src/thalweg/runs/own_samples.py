@@ -12,8 +12,8 @@ from thalweg.core.files import write_json, write_whole
 from thalweg.data import Columns, read_table
 from thalweg.data.columns import Cell
 from thalweg.data.mixed_tables import write_csv
+from thalweg.plot.points import is_image
 from thalweg.report.figures import LIGHT, canvas, legend, panel, png, sample_grid
-from thalweg.report.points import is_image
 from thalweg.runs.files import COLUMNS, PICTURE, TABLE
 from thalweg.runs.settings import NONE
 from thalweg.train.evaluation import spread_rows
