@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from thalweg.core import as_path
 from thalweg.core.progress import progress_bar
 from thalweg.data.bounds import MOST_BYTES, read_bounded, require_file
 from thalweg.data.checks import Dataset

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from thalweg.core import as_path
 from thalweg.data.bounds import read_gzipped, require_file
 from thalweg.data.checks import Dataset, check_labels
 from thalweg.data.pickles import Stream, read_plain_pickle
