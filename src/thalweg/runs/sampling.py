@@ -44,9 +44,9 @@ def sample(
     folder = Path(folder)
     with working("reading the checkpoint", progress):
         run = load_run(folder)
-    seed = read_config(folder).get("seed", 0) if seed is None else whole_number("seed", seed, 0)
+    chosen = int(read_config(folder).get("seed", 0)) if seed is None else whole_number("seed", seed, 0)
     with locked(folder):
-        return write_samples(run, folder, seed, chains=chains, steps=steps, progress=progress)
+        return write_samples(run, folder, chosen, chains=chains, steps=steps, progress=progress)
 
 
 def write_samples(
