@@ -124,11 +124,11 @@ def _arguments(where: str, config: Mapping[str, Any], known: Mapping[str, Settin
 
 
 def _argument(where: str, value: Any, setting: Setting) -> Any:
-    if value == NONE and None in setting.types:
+    if None in setting.types and value == NONE:
         return None
     for kind, table in CHOICES.items():
         if kind in setting.types:
-            return _made(where, value, table)
+            return _made(where, value, table)  # pyright: ignore[reportArgumentType]
     if Noise in setting.types:
         return _noise(where, value)
     if NUMBERS in setting.types and isinstance(value, list):

@@ -67,6 +67,14 @@ def parse_configuration(given: Mapping[str, Any], name: str, assignments: Sequen
     """A configuration as read from TOML, checked and completed; ``assignments`` change it at the first update.
 
     ``name`` says in a refusal where it stands. Files without a version are of the first.
+
+    >>> import thalweg as tw
+    >>> config = {"data": {"name": "two_moons", "n": 50}, "energy": {"type": "MLP", "width": 8},
+    ...           "objective": {"type": "MaximumLikelihood", "steps": 2}, "train": {"steps": 2, "batch_size": 10},
+    ...           "optimizer": {"type": "adam", "learning_rate": 1e-3}, "sample": {"chains": 5, "steps": 4}}
+    >>> configuration = tw.runs.parse_configuration(config, "mine")
+    >>> configuration.start["train"]["ema"], configuration.changes
+    ('none', ())
     """
     _check_schema(given, name)
     if given.get("begun") == PYTHON:
@@ -153,7 +161,14 @@ def _check_change(before: Mapping[str, Any], after: Mapping[str, Any], done: int
 
 
 def read_configuration(folder: Path) -> Configuration:
-    """The configuration of a run folder; what is missing, damaged or too new is refused by the file's name."""
+    """The configuration of a run folder; what is missing, damaged or too new is refused by the file's name.
+
+    >>> from pathlib import Path
+    >>> import thalweg as tw
+    >>> tw.runs.read_configuration(Path("nowhere"))
+    Traceback (most recent call last):
+    ValueError: nowhere: expected a run folder, got nothing there; check the path, or where it was moved to
+    """
     path = folder / CONFIG
     given = read_config(folder)
     try:

@@ -42,13 +42,22 @@ def sample(
         steps: of every chain, by default as configured.
         seed: another number gives other samples; by default that of the run.
         progress: show what is going on.
+
+    >>> import jax, optax, tempfile, thalweg as tw
+    >>> key = jax.random.key(0)
+    >>> data, energy = tw.data.two_moons(key, 100), tw.energies.MLP(2, 8, key=key)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(steps=2), optimizer=optax.adam(1e-3), steps=3,
+    ...                  batch_size=10, key=key, run_dir=folder)
+    ...     print(tw.runs.sample(folder, chains=5, steps=4).name)
+    samples.npz
     """
     folder = Path(folder)
     with working("reading the checkpoint", progress):
         run = load_run(folder)
-    seed = read_config(folder).get("seed", 0) if seed is None else whole_number("seed", seed, 0)
+    chosen = int(read_config(folder).get("seed", 0)) if seed is None else whole_number("seed", seed, 0)
     with locked(folder):
-        return write_samples(run, folder, seed, chains=chains, steps=steps, progress=progress)
+        return write_samples(run, folder, chosen, chains=chains, steps=steps, progress=progress)
 
 
 def write_samples(

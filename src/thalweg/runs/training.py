@@ -52,6 +52,17 @@ def train(
         folder: where the run goes.
         fresh: remove the run that is already there; without it, that one is in the way.
         progress: show what is going on.
+
+    >>> from pathlib import Path
+    >>> import tempfile, thalweg as tw
+    >>> config = {"data": {"name": "two_moons", "n": 50}, "energy": {"type": "MLP", "width": 8},
+    ...           "objective": {"type": "MaximumLikelihood", "steps": 2}, "train": {"steps": 2, "batch_size": 10},
+    ...           "optimizer": {"type": "adam", "learning_rate": 1e-3}, "sample": {"chains": 5, "steps": 4}}
+    >>> configuration = tw.runs.parse_configuration(config, "mine")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = tw.load_run(tw.runs.train(configuration, "mine", Path(folder) / "run"))
+    >>> run.step
+    2
     """
     parts = build(configuration.start, progress=progress)
     _refuse_early(configuration.start, parts)
@@ -76,6 +87,18 @@ def resume(folder: Path, assignments: Sequence[str] = (), *, progress: bool = Fa
 
     What is changed is written to ``config.toml`` with the number of updates done, once the checkpoint is known to go
     with it.
+
+    >>> from pathlib import Path
+    >>> import tempfile, thalweg as tw
+    >>> config = {"data": {"name": "two_moons", "n": 50}, "energy": {"type": "MLP", "width": 8},
+    ...           "objective": {"type": "MaximumLikelihood", "steps": 2}, "train": {"steps": 2, "batch_size": 10},
+    ...           "optimizer": {"type": "adam", "learning_rate": 1e-3}, "sample": {"chains": 5, "steps": 4}}
+    >>> configuration = tw.runs.parse_configuration(config, "mine")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = tw.runs.train(configuration, "mine", Path(folder) / "run")
+    ...     again = tw.load_run(tw.runs.resume(run, ["train.steps=3"]))
+    >>> again.step
+    3
     """
     if read_config(folder).get("begun") == PYTHON:
         raise ValueError(

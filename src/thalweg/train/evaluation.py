@@ -23,11 +23,11 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """`Run.evaluate`."""
     dataset = run.source.dataset(run.energy) if data is None else as_dataset(run.energy, data)
-    chains = (run.source.chains or 100) if chains is None else chains
+    count = (run.source.chains or 100) if chains is None else chains
     key_kernel, key_draw = jax.random.split(typed_key(key))
-    how = choose_sampling(run, key=key_kernel, chains=chains, kernel=kernel, steps=steps, dataset=dataset)
+    how = choose_sampling(run, key=key_kernel, chains=count, kernel=kernel, steps=steps, dataset=dataset)
     drawn = draw_samples(run, how, key=key_draw)
-    numbers = {"chains": chains, "steps": how.steps, **mean_energies(energies_of_rows(run, how, drawn, dataset))}
+    numbers = {"chains": count, "steps": how.steps, **mean_energies(energies_of_rows(run, how, drawn, dataset))}
     return numbers | scores_of_classes(drawn, dataset)
 
 

@@ -83,8 +83,9 @@ def to_json(value: Any, where: str = "model") -> Any:
         return {"partial": [to_json(part, where) for part in parts], "pytree": isinstance(value, jax.tree_util.Partial)}
     if isinstance(value, np.dtype):
         return {"dtype": value.name}
-    if isinstance(getattr(value, "dtype", None), np.dtype) and getattr(jnp, value.dtype.name, None) is value:
-        return {"number type": value.dtype.name}  # jnp.float32 and the like
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, np.dtype) and getattr(jnp, dtype.name, None) is value:
+        return {"number type": dtype.name}  # jnp.float32 and the like
     name = function_name(value)
     if name is not None:
         return {"function": name}

@@ -52,4 +52,4 @@ def as_dataset(energy: Any, data: Any) -> Dataset | None:
             f"expected data as one array or a tw.data.Dataset to evaluate on, got a {type(data).__name__}; "
             "points of several parts are sampled with run.sample"
         )
-    return Dataset(data)
+    return Dataset(data)  # pyright: ignore[reportArgumentType]
