@@ -5,6 +5,8 @@ Names are imported when first used, so that the command line answers before JAX 
 
 import importlib
 import os
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ _MODULES = (
     "exact",
     "noise",
     "objectives",
+    "report",
     "runs",
     "samplers",
     "spaces",
@@ -54,7 +57,7 @@ _HOMES = {
     "thalweg.core": ("as_conditional", "as_energy", "as_score", "from_density", "given", "score", "space_of"),
     "thalweg.energies": ("clamp", "tempered"),
     "thalweg.evaluate": ("check_objective", "check_sampler"),
-    "thalweg.runs": ("load_run", "report"),
+    "thalweg.runs": ("load_run",),
     "thalweg.samplers": ("Chains", "sample"),
     "thalweg.spaces": (
         "Binary",
@@ -81,6 +84,24 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'thalweg' has no attribute {name!r}")
+
+
+class _Report(ModuleType):
+    """The room ``thalweg.report``, which is also the function of that name."""
+
+    def __call__(self, run: Any) -> Any:
+        return importlib.import_module("thalweg.runs").report(run)
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python makes an imported room an attribute of the package, where the function is looked for
+        if name == "report" and isinstance(value, ModuleType):
+            value.__class__ = _Report
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,7 @@
 """The command: help at once, lists, and what is said about a wrong word."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -9,7 +11,7 @@ from typer.testing import CliRunner
 from thalweg.cli.configurations import presets
 from thalweg.cli.main import app
 from thalweg.data import CATALOGUE
-from thalweg.experiments import EXPERIMENTS
+from thalweg.experiments import EXPERIMENTS, Experiment
 
 COMMANDS = [[], ["train"], ["sample"], ["report"], ["reproduce"], ["data"], ["data", "list"], ["data", "get"]]
 
@@ -52,6 +54,53 @@ def test_data_sets_are_listed_and_named(thalweg):
     assert outcome.code == 0 and all(name in outcome.out for name in CATALOGUE)
     assert "did you mean 'mnist'?" in thalweg("data", "get", "minst").refusal
     assert "made on the spot" in thalweg("data", "get", "two_moons").refusal
+
+
+def test_an_experiment_names_every_file_it_wrote_and_notes_its_duration(thalweg, tmp_path, monkeypatch):
+    def run(self, key, folder, progress, **options):
+        for name in ("two-bumps.png", "two-bumps.json", "two-bumps-2.gif", "runs/a/notes.txt"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("")
+        return {}
+
+    monkeypatch.setattr(Experiment, "run", run)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "two-bumps.old").write_text("of another day")
+    said = thalweg("reproduce", "two-bumps", "--folder", "out").out
+    assert said.splitlines()[:4] == [
+        "file: out/runs/a/notes.txt",
+        "animation: out/two-bumps-2.gif",
+        "figure: out/two-bumps.png",
+        "numbers: out/two-bumps.json",
+    ]
+    assert "two-bumps.old" not in said
+    assert list(json.loads((tmp_path / "out" / "durations.json").read_text())) == ["two-bumps"]
+    (tmp_path / "out" / "durations.json").write_text('{"two-bumps": 95.0}')
+    assert "1 min 35" in " ".join(thalweg("reproduce", "--folder", "out").out.split())
+    (tmp_path / "out" / "durations.json").write_text("[1]")
+    assert "durations.json: expected the seconds" in thalweg("reproduce", "--folder", "out").refusal
+
+
+def test_hints_are_given_where_they_are_near(thalweg):
+    assert "did you mean" not in thalweg("reproduce", "something-else").refusal
+    assert "did you mean" not in thalweg("train", "zebra").refusal
+    assert "did you mean" not in thalweg("train", "two-moons", "--set", "objective.colour=1").refusal
+    assert "did you mean 'two-moons'?" in thalweg("train", "two-mons").refusal
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "thalweg", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("thalweg ")
+    wrong = subprocess.run([sys.executable, "-m", "thalweg", "trian"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "Did you mean 'train'?" in wrong.stderr
+
+
+def test_the_shell_completes_commands():
+    ask = {"_THALWEG_COMPLETE": "complete_bash", "COMP_WORDS": "thalweg re", "COMP_CWORD": "1"}
+    command = [sys.executable, "-c", "from thalweg.cli.main import run; run()"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ask)
+    assert done.stdout.split() == ["report", "reproduce"]
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
 
 
 def test_experiments_are_listed_and_named(thalweg):

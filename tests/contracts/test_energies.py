@@ -63,6 +63,7 @@ ROWS = {
     "GaussianField": lambda: te.GaussianField(GRAPH, 1.0),
     "GaussianMixture": lambda: te.GaussianMixture(jnp.ones(2), jnp.eye(2), 1.0),
     "Ising": lambda: te.Ising(GRAPH, 0.1),
+    "LabelledMLP": lambda: te.LabelledMLP(2, 3, 8, key=key()),
     "NoiseConditionalMLP": lambda: te.NoiseConditionalMLP(2, 8, key=key()),
     "NoiseConditionalScoreMLP": lambda: te.NoiseConditionalScoreMLP(2, 8, key=key()),
     "NoiseConditionalScoreUNet": lambda: te.NoiseConditionalScoreUNet(IMAGE, (4,), key=key()),

@@ -1,6 +1,7 @@
 """The command ``thalweg``. Everything heavy is imported inside the commands, so that help answers at once."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,6 @@ from thalweg.runs.progress import say, working
 
 app = typer.Typer(
     name="thalweg",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -178,11 +178,17 @@ def reproduce(
       thalweg reproduce thesis-table-5-2 --scale small
       thalweg reproduce thesis-figure-3-1 --scale smoke
     """
+    from thalweg.cli import durations
     from thalweg.experiments import EXPERIMENTS
 
     if name is None:
-        rows = [(each, experiment.title, experiment.source) for each, experiment in EXPERIMENTS.items()]
-        print_table(("experiment", "what it shows", "source"), rows)
+        took = durations.read(folder)
+        rows = [
+            (each, experiment.title, experiment.source, durations.in_words(took.get(each)))
+            for each, experiment in EXPERIMENTS.items()
+        ]
+        print_table(("experiment", "what it shows", "source", "took here"), rows)
+        typer.echo(f"How long one takes is noted in {folder / durations.FILE} when it is run.")
         return
     if name not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
@@ -191,14 +197,20 @@ def reproduce(
         import jax
     given = {"scale": scale, "data": images, "updates": updates}
     options = {option: value for option, value in given.items() if value is not None}
+    before, begun = durations.changed_at(folder), time.perf_counter()
     numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True, **options)
+    seconds = time.perf_counter() - begun
+    written = [path for path, at in durations.changed_at(folder).items() if before.get(path) != at]
+    durations.note(folder, name, seconds)
     if "table" in numbers:
         print_table(numbers["table"]["columns"], numbers["table"]["rows"])
     for said in ("network", "verdict"):
         if said in numbers:
             typer.echo(f"{said}: {numbers[said]}")
-    for path in sorted(folder.glob(f"{name}.*"), key=lambda path: path.suffix == ".json"):
-        typer.echo(f"{'numbers' if path.suffix == '.json' else 'figure'}: {path}")
+    for path in sorted(written, key=lambda path: (path.suffix == ".json", path)):
+        kind = {".json": "numbers", ".png": "figure", ".gif": "animation"}.get(path.suffix, "file")
+        typer.echo(f"{kind}: {path}")
+    typer.echo(f"took: {durations.in_words(seconds)}, noted in {folder / durations.FILE}")
 
 
 @data.command("list")

@@ -86,18 +86,19 @@ def begin_chains(
     conditions: PyTree | None = None,
 ) -> tuple[Any, Any]:
     """The model under its conditions, and as many chains as ``like`` has points, at noise."""
-    needed = isinstance(energy, ConditionalEnergy) and not isinstance(kernel, AnnealedLangevin)
-    if needed and conditions is None:
+    if isinstance(kernel, AnnealedLangevin):
+        # at the first level the data are drowned in noise of this deviation
+        widest = lambda key, shape: kernel.sigmas[0] * jax.random.normal(key, shape)
+        key_noise, key_state = jax.random.split(key)
+        return energy, kernel.init(key_state, energy, (noise or widest)(key_noise, jnp.shape(like)))
+    if isinstance(energy, ConditionalEnergy) and conditions is None:
         raise ValueError(
             "expected conditions to sample a conditional model under, one for each chain, got none; "
             "give conditions=labels, or train on data that have labels"
         )
-    if isinstance(kernel, AnnealedLangevin) and noise is None:
-        first = kernel.sigmas[0]  # at the first level the data are drowned in noise of this deviation
-        noise = lambda key, shape: first * jax.random.normal(key, shape)
-    batch = (like, jnp.asarray(conditions)) if needed else like
-    state = _begin(from_noise(noise), key, kernel, energy, batch)
-    return (bind(energy, batch[1]) if needed else energy), state
+    conditions = jnp.asarray(conditions) if isinstance(energy, ConditionalEnergy) else None
+    batch = like if conditions is None else (like, conditions)
+    return bind(energy, conditions), _begin(from_noise(noise), key, kernel, energy, batch)
 
 
 @compiled

@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from thalweg.core import is_score, typed_key
+from thalweg.core import is_score, space_of, typed_key
 from thalweg.data import Dataset
 from thalweg.evaluate.class_scores import class_scores
+from thalweg.spaces import as_points
 from thalweg.train.drawing import Drawn, draw, energies, model_of_points
 from thalweg.train.sampling import Sampling, choose_sampling
 from thalweg.train.source import as_dataset
@@ -51,7 +52,9 @@ def energies_of_rows(run: Any, how: Sampling, drawn: Drawn, dataset: Dataset | N
         for name, (x, y) in parts.items():
             if x is not None and (y is not None or not conditional):
                 chosen = spread_rows(len(x), _ROWS)
-                rows[name] = (x[chosen], y[chosen] if conditional and y is not None else None)
+                # whole numbers are often stored as others; the space says what they are
+                points = np.asarray(as_points(space_of(run.energy), x[chosen]))
+                rows[name] = (points, y[chosen] if conditional and y is not None else None)
     order = [name for name in ("data", "samples", "test") if name in rows]
     return {f"energy_{name}": energies(model, *rows[name]) for name in order}
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import optax
 import paramax
 
-# the rooms of this library in which models, spaces, noise, kernels and objectives are defined
-_ROOMS = ("core", "spaces", "exact", "energies", "noise", "samplers", "objectives")
+# where models, spaces, noise, kernels and objectives are defined; nothing there reads or writes files
+_CORE = ("core.contracts", "core.models", "core.partition", "core.population", "core.random")
+_ROOMS = (*_CORE, "spaces", "exact", "energies", "noise", "samplers", "objectives")
 # what reads or writes files, or calls back into Python, is no part of a model
 _NOT_MATHEMATICS = ("load", "save", "savez", "fromfile", "fromfunction", "frompyfunc", "from_dlpack", "vectorize")
 _FUNCTIONS = {"jax.nn": jax.nn, "jax.numpy": jax.numpy, "jax.scipy.special": jax.scipy.special}
@@ -82,7 +84,9 @@ def _attribute(module: str, qualified: str) -> Any:
         return None
     for part in qualified.split("."):
         found = getattr(found, part, None)
-    return found
+    # what a module has imported is not its own
+    own = getattr(found, "__module__", None) == module and getattr(found, "__qualname__", None) == qualified
+    return found if own else None
 
 
 def _holds_fields(kind: type) -> bool:
@@ -95,16 +99,23 @@ def _library_classes() -> Mapping[str, type]:
 
     homes = (eqx.nn, paramax, bijections, distributions)
     found = [each for home in homes for each in vars(home).values() if isinstance(each, type)]
-    return {name_of(each): each for each in found if issubclass(each, eqx.Module)}
+    modules = [each for each in found if issubclass(each, eqx.Module)]
+    # an objective that trains a noise of its own keeps the state of an optimiser
+    states = [each for each in vars(optax).values() if isinstance(each, type) and hasattr(each, "_fields")]
+    return {name_of(each): each for each in [*modules, *states]}
 
 
 @lru_cache(1)
 def _library_functions() -> Mapping[str, Callable[..., Any]]:
     # equinox's own default where a network ends without an activation
     identity = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
+    found = {f"{home}:{name}": each for home, module in _FUNCTIONS.items() for name, each in vars(module).items()}
     return {"equinox.nn:identity": identity} | {
-        f"{home}:{name}": each
-        for home, module in _FUNCTIONS.items()
-        for name, each in vars(module).items()
-        if callable(each) and not isinstance(each, type) and name not in _NOT_MATHEMATICS and not name.startswith("_")
+        name: each for name, each in found.items() if _is_mathematics(name.partition(":")[2], each)
     }
+
+
+def _is_mathematics(name: str, thing: Any) -> bool:
+    """Whether something public in a module of JAX is a function of arrays, and no type of numbers."""
+    function = callable(thing) and not isinstance(thing, type) and not hasattr(thing, "dtype")
+    return function and not name.startswith("_") and name not in _NOT_MATHEMATICS

@@ -8,7 +8,8 @@
 | ``{"class": "module:Name", "fields": {…}}`` | an object, with ``"space"`` where `tw.as_energy` gave it one |
 | ``{"tuple": […]}``, ``{"list": […]}``, ``{"dict": [[key, value], …]}`` | these; a named tuple has its ``"class"`` |
 | ``{"function": "jax.nn:silu"}``, ``{"partial": …}`` | a function by its name, a ``functools.partial`` of one |
-| ``{"dtype": "float32"}``, ``{"number": "inf"}``, ``{"structure": …}`` | a type of numbers, one JSON lacks, a graph |
+| ``{"dtype": "float32"}``, ``{"number type": "float32"}`` | a type of numbers, as numpy and as jax.numpy has it |
+| ``{"number": "inf"}``, ``{"structure": …}`` | a number that JSON lacks, the fixed part of a graph |
 """
 
 import base64
@@ -80,11 +81,13 @@ def to_json(value: Any, where: str = "model") -> Any:
     if isinstance(value, functools.partial):
         parts = [value.func, value.args, value.keywords]
         return {"partial": [to_json(part, where) for part in parts], "pytree": isinstance(value, jax.tree_util.Partial)}
+    if isinstance(value, np.dtype):
+        return {"dtype": value.name}
+    if isinstance(getattr(value, "dtype", None), np.dtype) and getattr(jnp, value.dtype.name, None) is value:
+        return {"number type": value.dtype.name}  # jnp.float32 and the like
     name = function_name(value)
     if name is not None:
         return {"function": name}
-    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
-        return {"dtype": np.dtype(value).name}
     raise UnwritableError(f"{where} is {_described(value)}, which has no name that a file could give it")
 
 
@@ -143,6 +146,8 @@ def from_json(node: Any, arrays: Sequence[Any] = (), types: Sequence[type] = ())
         return float(node["number"])
     if "dtype" in node:
         return jnp.dtype(node["dtype"])
+    if "number type" in node:
+        return getattr(jnp, jnp.dtype(node["number type"]).name)
     if "array" in node:
         return _array_from_json(node)
     if "structure" in node:
