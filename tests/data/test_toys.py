@@ -187,3 +187,13 @@ def test_swiss_roll():
     assert scipy.stats.kstest(4 * radius, scipy.stats.uniform(1.5 * np.pi, 3 * np.pi).cdf).pvalue > RARE
     near = np.asarray(swiss_roll(KEY, N, sigma=0.2)) - np.asarray(swiss_roll(KEY, N, sigma=0.0))
     assert_mean(near**2, [0.04, 0.04])
+
+
+@pytest.mark.parametrize("name", ["eight_gaussians", "skewed_mixture"])
+def test_old_names_of_energies_warn(name):
+    import thalweg.data as data
+
+    old = {"eight_gaussians": "eight_gaussians_density"}.get(name, name)
+    with pytest.warns(DeprecationWarning, match=f"thalweg.data.{old} is now called {name}_energy"):
+        energy = getattr(data, old)()
+    np.testing.assert_array_equal(energy.means, getattr(data, f"{name}_energy")().means)

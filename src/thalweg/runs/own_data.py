@@ -132,7 +132,7 @@ def _choose_for_pictures(
     updates = int(min(max(_OPERATIONS / operations, 100), 1000))
     # the way from noise to a picture is longer where there are more pixels, and a step along it is as long as it may be
     step_size = round(max(3.0, 0.18 * (height * width * channels) ** 0.5), 1)
-    noise = 1.0 if min(height, width) <= 16 else 0.1
+    noise = 1.0 if min(height, width) <= 16 else 0.3
     config = {
         "data": {"name": str(path), **options},
         "energy": {"type": "ConvNet", "layers": [list(layer) for layer in layers], "dense": [128]},
