@@ -4,7 +4,7 @@ import inspect
 import math
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,18 @@ def between(name: str, value: Any, low: float, high: float, hint: str, *, scalar
     if is_concrete(array) and not np.all((np.asarray(array) >= low) & (np.asarray(array) <= high)):
         raise ValueError(f"expected {name} between {low:g} and {high:.6g}, got {_describe(value)}; {hint}")
     return array
+
+
+def static_number(name: str, value: Any, check: Callable[..., Array]) -> float:
+    """``value`` as a Python number after ``check`` (`finite`, `positive`, …), also while a function is being traced.
+
+    >>> from thalweg.core import positive, static_number
+    >>> static_number("slope", 0.2, positive)
+    0.2
+    """
+    with jax.ensure_compile_time_eval():  # an array made of a plain number is traced otherwise
+        check(name, value, scalar=True)
+    return float(value)
 
 
 def whole_number(name: str, value: Any, least: int = 1, hint: str | None = None) -> int:

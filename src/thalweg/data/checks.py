@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from thalweg.core import finite, flag, typed_key, whole_number
+from thalweg.core import finite, flag, static_number, typed_key, whole_number
 from thalweg.spaces.checks import as_shape
 
 
@@ -115,7 +115,7 @@ def hold_out(x: np.ndarray, y: np.ndarray | None = None, *, fraction: float, key
         raise ValueError("x: expected rows (rows, *event), got a single value; give an array of them")
     rows = len(x)
     y = None if y is None else check_labels(y, rows, name="y")
-    held = round(float(finite("fraction", fraction, scalar=True)) * rows)
+    held = round(static_number("fraction", fraction, finite) * rows)
     key = typed_key(key)
     if not 0 < held < rows:
         raise ValueError(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, check_point, finite, flag, typed_key, whole_number
+from thalweg.core import Energy, check_point, finite, flag, static_number, typed_key, whole_number
 from thalweg.energies.layers import Conv, Dense
 from thalweg.spaces import Real
 from thalweg.spaces.checks import as_shape
@@ -50,9 +50,7 @@ class Activation(eqx.Module):
     """
 
     function: Function = eqx.field(static=True)
-    slope: float = eqx.field(
-        static=True, converter=lambda value: float(finite("slope", value, scalar=True)), default=0.2
-    )
+    slope: float = eqx.field(static=True, converter=lambda value: static_number("slope", value, finite), default=0.2)
 
     def __check_init__(self):
         if not callable(self.function) and not (isinstance(self.function, str) and self.function in _ACTIVATIONS):

@@ -20,7 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import ConditionalEnergy, ScoreNetwork, Space, check_point, positive, typed_key, whole_number
+from thalweg.core import (
+    ConditionalEnergy,
+    ScoreNetwork,
+    Space,
+    check_point,
+    positive,
+    static_number,
+    typed_key,
+    whole_number,
+)
 from thalweg.energies.layers import Dense
 from thalweg.spaces import Positive, Real
 
@@ -40,9 +49,7 @@ class Preconditioning(eqx.Module):
     -0.2
     """
 
-    data_scale: float = eqx.field(
-        static=True, converter=lambda value: float(positive("data_scale", value, scalar=True))
-    )
+    data_scale: float = eqx.field(static=True, converter=lambda value: static_number("data_scale", value, positive))
 
     def score(self, network: Callable[[Array, Array], Array], x: Array, sigma: Any) -> Array:
         """``-x/(σ² + c²) + c/(σ√(σ² + c²))·F(h, log σ)``."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, sparse
 
-from thalweg.core import positive, real
+from thalweg.core import positive, real, static_number
 
 # with at most this many states all eigenvalues are computed; with more, only the one that is needed (ARPACK)
 _DENSE = 256
@@ -67,7 +67,7 @@ def chain_properties(matrix: Any, law: Any, *, tolerance: float = 2e-5) -> Chain
     False
     """
     step, probabilities = _check(matrix, law)
-    tolerance = float(positive("tolerance", tolerance, scalar=True))
+    tolerance = static_number("tolerance", tolerance, positive)
     invariance_error = float(np.abs(probabilities @ step - probabilities).sum())
     support = probabilities > 0
     if not support.all():

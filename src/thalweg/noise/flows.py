@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 from paramax import non_trainable
 
-from thalweg.core import finite, positive, typed_key, whole_number
+from thalweg.core import finite, positive, static_number, typed_key, whole_number
 from thalweg.noise.densities import flatten_points, reshape_density, variances
 from thalweg.spaces.checks import as_shape
 
@@ -119,7 +119,7 @@ def fit_flow(
 
     flat, shape = flatten_points(data)
     epochs, batch_size = whole_number("epochs", epochs), whole_number("batch_size", batch_size)
-    learning_rate = float(positive("learning_rate", learning_rate, scalar=True))
+    learning_rate = static_number("learning_rate", learning_rate, positive)
     if not 1 <= batch_size <= 0.9 * len(flat):
         raise ValueError(
             f"expected a batch_size between 1 and nine tenths of the {len(flat)} rows, got {batch_size}; change it"

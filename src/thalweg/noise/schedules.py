@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from thalweg.core import finite, positive, whole_number
+from thalweg.core import finite, positive, static_number, whole_number
 
 # the number of rows compared for the largest distance; more change it little, and the cost is quadratic
 _COMPARED = 2000
@@ -29,7 +29,7 @@ def geometric_ladder(largest: float, smallest: float, levels: int) -> Float[Arra
     [8.0, 4.0, 2.0, 1.0]
     """
     levels = whole_number("levels", levels, 2, "10 is usual")
-    largest, smallest = (float(positive(*pair, scalar=True)) for pair in (("largest", largest), ("smallest", smallest)))
+    largest, smallest = (static_number(*pair, positive) for pair in (("largest", largest), ("smallest", smallest)))
     if not smallest < largest:
         raise ValueError(f"expected 0 < smallest < largest, got {smallest} and {largest}; swap or raise them")
     return jnp.asarray(np.geomspace(largest, smallest, levels), float)
@@ -61,7 +61,7 @@ def ladder_from_data(data: Any, smallest: float | None = None) -> Float[Array, "
     deviation = float(rows.std(axis=0).max())
     if deviation == 0:
         raise ValueError("expected data that differ from each other, got one point repeated; give more rows")
-    smallest = 0.01 * deviation if smallest is None else float(positive("smallest", smallest, scalar=True))
+    smallest = 0.01 * deviation if smallest is None else static_number("smallest", smallest, positive)
     if smallest >= largest:
         raise ValueError(f"expected smallest below the data's width {largest:.4g}, got {smallest:.4g}; lower it")
     root = math.sqrt(2 * rows.shape[1])

@@ -24,6 +24,7 @@ from thalweg.core import (
     positive,
     space_of,
     split_batch,
+    static_number,
     whole_number,
 )
 from thalweg.core.random import distinct
@@ -225,7 +226,7 @@ def _log_priors(key: PRNGKeyArray, priors: Array, rows: int) -> Float[Array, "ro
 
 def as_nu(nu: Any) -> float:
     """ν as a static number; raises if it is not finite and positive."""
-    return float(positive("nu", nu, scalar=True))
+    return static_number("nu", nu, positive)
 
 
 def as_fixed(fixed: Any) -> int | None:

@@ -3,6 +3,7 @@
 The energy comes first, then the chains or data. No function touches pyplot or matplotlib's global settings.
 """
 
+from thalweg.core import shorten_signatures
 from thalweg.plot.animation import Animation, animate
 from thalweg.plot.landscape import chains, energy, score
 from thalweg.plot.sample_grid import samples
@@ -25,3 +26,5 @@ __all__ = [
     "score",
     "trace",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -1,5 +1,6 @@
 """Reports: figures, and the page of a run. The plots of chains are `thalweg.plot`'s under their earlier names."""
 
+from thalweg.core import shorten_signatures
 from thalweg.plot import autocorrelation as autocorrelation_plot
 from thalweg.plot import mixing as chain_plots
 from thalweg.plot import rank as rank_plot
@@ -17,3 +18,5 @@ __all__ = [
     "trace_plot",
     "write_report",
 ]
+
+shorten_signatures(globals(), __all__)

@@ -84,4 +84,5 @@ TRAIN: Mapping[str, Setting] = {
     "batch_size": Setting((int,)),
     "ema": Setting((float, None), None),
     "checkpoint_every": Setting((int, None), None),
+    "doctor": Setting((bool,), True),
 }

@@ -9,7 +9,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import Module, between, bind, count_chains, finite, select, split_batch, takes, whole_number
+from thalweg.core import (
+    Module,
+    between,
+    bind,
+    count_chains,
+    finite,
+    select,
+    split_batch,
+    static_number,
+    takes,
+    whole_number,
+)
 from thalweg.core.random import distinct
 from thalweg.samplers.annealing import SimulatedAnnealing
 from thalweg.samplers.single_chain import init_chains, retarget_chains
@@ -62,7 +73,7 @@ def uniform_noise(low: float, high: float) -> Noise:
     >>> tw.samplers.uniform_noise(-1.0, 1.0)(jax.random.key(0), (3, 2)).shape
     (3, 2)
     """
-    if not float(finite("low", low, scalar=True)) < float(finite("high", high, scalar=True)):
+    if not static_number("low", low, finite) < static_number("high", high, finite):
         raise ValueError(f"expected low < high, got ({low}, {high}); swap them")
     return lambda key, shape: jax.random.uniform(key, shape, minval=low, maxval=high)
 

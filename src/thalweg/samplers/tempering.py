@@ -19,6 +19,7 @@ from thalweg.core import (
     finite,
     flag,
     is_concrete,
+    static_number,
     typed_key,
     whole_number,
 )
@@ -219,7 +220,7 @@ def tune_ladder(
     energy, kernel = energy_first(energy, kernel)
     rungs, steps = whole_number("rungs", rungs, 2), whole_number("steps", steps, 2)
     rounds = whole_number("rounds", rounds)
-    if not float(finite("hottest", hottest, scalar=True)) > 1:
+    if not static_number("hottest", hottest, finite) > 1:
         raise ValueError(f"expected hottest > 1, got {hottest}; give for example 20")
     temperatures = np.geomspace(1.0, hottest, rungs)
     for key_round in jax.random.split(typed_key(key), rounds):
