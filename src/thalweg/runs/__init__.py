@@ -7,8 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg.core import shorten_signatures
-from thalweg.runs.configuration import Configuration, parse_configuration, read_configuration
+    from thalweg.runs.configuration import Configuration, parse_configuration, read_configuration
     from thalweg.runs.load import load_run
     from thalweg.runs.sampling import report, sample
     from thalweg.runs.training import resume, train
@@ -41,5 +40,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-shorten_signatures(globals(), __all__)
