@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from thalweg.core import shorten_signatures
 from thalweg.core.assignments import assign, difference
 from thalweg.core.files import write_whole
 from thalweg.core.toml import read_toml, write_toml
@@ -198,3 +199,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 def write_configuration(folder: Path, configuration: Configuration) -> Path:
     """Write ``config.toml``."""
     return write_whole(folder / CONFIG, configuration.text().encode())
+
+
+shorten_signatures(globals(), ["Configuration", "parse_configuration", "read_configuration"])

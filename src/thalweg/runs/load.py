@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from thalweg.core import partition_trainable
+from thalweg.core import partition_trainable, shorten_signatures
 from thalweg.runs.build import Parts, build, load_data, rules, train_arguments
 from thalweg.runs.configuration import read_config, read_configuration
 from thalweg.runs.files import CHECKPOINTS, METRICS
@@ -109,3 +109,6 @@ def restore(folder: Path, config: Mapping[str, Any], parts: Parts) -> Run:
         key=parts.train_key,
         ema=arguments["ema"],
     )
+
+
+shorten_signatures(globals(), ["load_run"])

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from thalweg.core import whole_number
+from thalweg.core import shorten_signatures, whole_number
 from thalweg.core.files import write_json
 from thalweg.core.progress import progress_bar
 from thalweg.report import write_report
@@ -124,3 +124,6 @@ def report(run: Run | str | Path) -> Path:
         raise ValueError("expected a run with a folder to report on, got one that wrote none; train with run_dir=...")
     read_config(folder)
     return write_report(folder)
+
+
+shorten_signatures(globals(), ["report", "sample"])

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from thalweg.core import shorten_signatures
 from thalweg.core.files import write_json
 from thalweg.core.records import read_records
 from thalweg.data import Dataset
@@ -215,3 +216,6 @@ def _fit(config: Mapping[str, Any], folder: Path, parts: Parts, end: int, resume
         raise DivergedError(message, problem.history) from problem
     note(run.step)
     return run
+
+
+shorten_signatures(globals(), ["resume", "train"])
