@@ -104,18 +104,19 @@ def _figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     places = figure.add_gridspec(1, 2)
     title = "How far energies swing within an interval"
     left = panel(figure, places[0], title=title, x="interval K", y="separation before a freezing, nats")
-    right = panel(figure, places[1], title="What becomes of the samples", x="interval K", y="Inception score")
+    title = "What becomes of the samples"
+    right = panel(figure, places[1], title=title, x="rate × interval", y="Inception score")
     for rate, colour in zip(RATES, _COLOURS, strict=True):
         own = [row for row in rows if row["rate"] == rate]
         swings = [row for row in own if row["interval"] > 1 and row["separation"] is not None]
         style: dict[str, Any] = {"color": colour, "label": f"rate {rate:g}"}
         left.plot([row["interval"] for row in swings], [row["separation"] for row in swings], "o-", **style)
-        right.plot([row["interval"] for row in own], [row["inception_score"] for row in own], "o-", **style)
-    intervals = sorted({row["interval"] for row in rows})
+        right.plot([rate * row["interval"] for row in own], [row["inception_score"] for row in own], "o-", **style)
+    intervals = sorted({row["interval"] for row in rows if row["interval"] > 1})
     for axes in (left, right):
         axes.set_xscale("log")
-        axes.set_xticks(intervals, [str(each) for each in intervals])
-        axes.minorticks_off()
+    left.set_xticks(intervals, [str(each) for each in intervals])
+    left.minorticks_off()
     left.set_yscale("log")
     legend(left)
     return figure
