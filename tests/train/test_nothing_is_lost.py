@@ -245,17 +245,16 @@ def test_metrics_that_are_gone_leave_their_updates_empty(tmp_path):
 
 
 def test_progress_is_lines_on_stderr_where_there_is_no_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("thalweg.train.progress._SECONDS", 0.0)
+    monkeypatch.setattr("thalweg.core.progress._LINE", 0.0)
     fit(20, progress=True)
     written = capsys.readouterr()
     lines = written.err.splitlines()
-    assert written.out == "" and len(lines) == 20 and lines[-1].startswith("update 20 of 20 (100%)  loss ")
+    assert written.out == "" and len(lines) == 20 and lines[-1].startswith("training: 20 of 20, loss ")
 
 
-def test_a_short_training_says_nothing_in_a_log_and_a_terminal_has_a_bar(capsys, monkeypatch):
-    fit(3, progress=True)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setenv("FORCE_COLOR", "1")
+def test_a_short_training_is_one_line_in_a_log_and_silent_unless_asked(capsys):
     fit(3, progress=True)
     written = capsys.readouterr()
-    assert written.out == "" and "3/3" in written.err
+    assert written.out == "" and written.err.startswith("training: 3 of 3, loss ") and written.err.count("\n") == 1
+    fit(3)
+    assert capsys.readouterr() == ("", "")

@@ -298,7 +298,7 @@ def _finish(folder: Path) -> None:
 
 def _print_results(folder: Path) -> bool:
     """What a run came to, in three lines and one for each finding; whether there are any."""
-    from thalweg.runs.files import read_json
+    from thalweg.core.files import read_json
 
     results: dict[str, Any] = read_json(folder / "results.json")
     typer.echo(f"trained: {results['updates']} updates in {results['training_seconds']:.1f} s")

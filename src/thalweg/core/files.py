@@ -1,4 +1,4 @@
-"""Atomic writing of files: a file is written completely or not at all."""
+"""Files written completely or not at all, and JSON read back."""
 
 import json
 import math
@@ -45,6 +45,24 @@ def write_json(path: Path, values: Mapping[str, Any]) -> Path:
     """
     text = json.dumps(_without_nan(values), indent=2, allow_nan=False, ensure_ascii=False)
     return write_whole(path, (text + "\n").encode("utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The values in a JSON file; none if there is no such file yet.
+
+    >>> from thalweg.core.files import read_json
+    >>> read_json(Path("no") / "such.json")
+    {}
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
+        raise ValueError(f"{path}: expected JSON, got a damaged file ({problem}); delete it") from problem
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected an object of numbers, got a {type(values).__name__}; delete it")
+    return values
 
 
 def _without_nan(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """What a run folder holds, read with a sentence for every damage."""
 
-import json
 import tomllib
 import zipfile
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thalweg.core.files import read_json
 from thalweg.core.records import read_records
 
 
@@ -30,7 +30,7 @@ def read_folder(run_dir: str | Path) -> Folder:
     path = Path(run_dir)
     config = _config(path)
     updates, evaluations = _metrics(path / "metrics.jsonl")
-    samples, results = _samples(path / "samples" / "samples.npz"), _results(path / "results.json")
+    samples, results = _samples(path / "samples" / "samples.npz"), read_json(path / "results.json")
     return Folder(path, config, updates, evaluations, samples, results)
 
 
@@ -71,15 +71,3 @@ def _samples(path: Path) -> dict[str, np.ndarray]:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
         raise ValueError(f"{path}: expected arrays, got a damaged file; draw the samples again") from problem
-
-
-def _results(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as problem:
-        raise ValueError(f"{path}: expected JSON, got '{problem}'; evaluate the run again") from problem
-    if not isinstance(results, dict):
-        raise ValueError(f"{path}: expected an object of numbers, got a {type(results).__name__}; evaluate again")
-    return results

@@ -1,12 +1,10 @@
 """The files of a run folder: which they are, written whole or not at all, removed one by one."""
 
 import io
-import json
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,19 +27,6 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # pyright: ignore[reportArgumentType]
     write_whole(path, packed.getvalue())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The numbers in a JSON file, none where there is no file yet."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
-        raise ValueError(f"{path}: expected JSON, got a damaged file ({problem}); delete it") from problem
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected an object of numbers, got something else; delete it")
-    return values
 
 
 def new_folder(parent: Path, name: str) -> Path:

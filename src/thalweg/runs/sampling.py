@@ -8,12 +8,12 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from thalweg.core import shorten_signatures, whole_number
-from thalweg.core.files import write_json
+from thalweg.core.files import read_json, write_json
 from thalweg.core.progress import progress_bar
 from thalweg.report import write_report
 from thalweg.runs.build import sampling_key
 from thalweg.runs.configuration import read_config
-from thalweg.runs.files import RESULTS, SAMPLES, read_json, write_npz
+from thalweg.runs.files import RESULTS, SAMPLES, write_npz
 from thalweg.runs.load import load_run
 from thalweg.runs.own_samples import write_own_samples
 from thalweg.runs.progress import working

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from thalweg.core import shorten_signatures
-from thalweg.core.files import write_json
+from thalweg.core.files import read_json, write_json
 from thalweg.core.records import read_records
 from thalweg.data import Dataset
 from thalweg.objectives import NoiseConditionalScoreMatching
@@ -23,7 +23,6 @@ from thalweg.runs.files import (
     check_own_config,
     has_run,
     new_folder,
-    read_json,
     remove_run,
 )
 from thalweg.runs.load import restore, with_configuration

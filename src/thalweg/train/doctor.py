@@ -5,18 +5,17 @@ v, the mean gradient norm along the chains; the energy gap; the acceptance and t
 out their samples are; the norm of the weights. All are numbers that have been read back anyway.
 """
 
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from thalweg.core.files import write_json
+from thalweg.core.files import read_json, write_json
 
 _ROWS = 10_000  # as many rows tell the data's scale
 _CALM = (
@@ -245,24 +244,16 @@ def tell(finding: Finding) -> None:
 
 def write_findings(folder: Path, findings: list[Finding]) -> None:
     """Put the findings of a training under that name into ``results.json``, and leave what else is there."""
-    results = _read_results(folder)
+    path = folder / "results.json"
+    results = read_json(path)
     if findings or "findings" in results:
-        write_json(folder / "results.json", {**results, "findings": [finding._asdict() for finding in findings]})
+        write_json(path, {**results, "findings": [finding._asdict() for finding in findings]})
 
 
 def read_findings(folder: Path) -> tuple[Finding, ...]:
     """What `write_findings` wrote; none where there is nothing."""
-    try:
-        return tuple(Finding(**each) for each in _read_results(folder).get("findings", []))
-    except TypeError as problem:
-        raise ValueError(
-            f"{folder / 'results.json'}: expected findings as a training writes them, got others; remove that file"
-        ) from problem
-
-
-def _read_results(folder: Path) -> dict[str, Any]:
     path = folder / "results.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError as problem:
-        raise ValueError(f"{path}: expected JSON, got '{problem}'; remove that file and resume") from problem
+        return tuple(Finding(**each) for each in read_json(path).get("findings", []))
+    except TypeError as problem:
+        raise ValueError(f"{path}: expected findings as a training writes them, got others; delete it") from problem
