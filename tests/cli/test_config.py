@@ -125,7 +125,7 @@ def test_values_that_only_constructors_can_refuse_are_refused_with_their_table(a
 def test_a_refusal_is_one_sentence_and_exit_code_2(thalweg, tmp_path):
     assert "did you mean 'step_size'?" in thalweg("train", "two-moons", "--set", "objective.kernel.stepsize=1").refusal
     assert "expected key=value" in thalweg("train", "two-moons", "--set", "seed").refusal
-    assert "got neither; did you mean 'two-moons'?" in thalweg("train", "two_moons").refusal
+    assert "got none; did you mean 'two-moons'?" in thalweg("train", "two_moons").refusal
     assert "nothing there" in thalweg("train", "missing.toml").refusal
     assert "lists the presets" in thalweg("train", "--dry-run").refusal
     (tmp_path / "cut.toml").write_text('[data]\nname = "two_mo')

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from thalweg.cli import runs
+from thalweg.runs import sampling
 
 
 @pytest.mark.slow
 def test_two_moons_survives_four_times_its_updates(thalweg, tmp_path, monkeypatch):
     """A smaller network on smaller batches; with Langevin for MALA it runs away after some hundred updates."""
-    monkeypatch.setattr(runs, "write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr(sampling, "write_report", lambda folder: folder / "report.html")
     smaller = ["energy.width=64", "train.batch_size=64", "train.steps=4000", "sample.chains=100", "sample.steps=100"]
     settings = [part for each in smaller for part in ("--set", each)]
     outcome = thalweg("train", "two-moons", *settings, "--run-dir", "long")

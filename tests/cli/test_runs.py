@@ -141,17 +141,6 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(thalweg, trained, command,
         assert (trained / "metrics.jsonl").read_bytes() == whole["metrics.jsonl"]
 
 
-def test_a_run_that_lost_its_checkpoints_keeps_its_metrics(thalweg, trained, tmp_path, no_report):
-    lost = tmp_path / "lost"
-    lost.mkdir()
-    for name in ("config.toml", "metrics.jsonl"):
-        (lost / name).write_text((trained / name).read_text())
-    said = thalweg("train", "--resume", lost).err
-    assert "no checkpoint yet" in said and "kept as metrics-without-checkpoint-1.jsonl" in said
-    assert (lost / "metrics-without-checkpoint-1.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
-    assert_same(lost, trained)
-
-
 def test_missing_and_truncated_files_are_refused_in_a_sentence(thalweg, trained, tmp_path):
     assert "run folder" in thalweg("sample", tmp_path / "nowhere").refusal
     assert "run folder" in thalweg("train", "--resume", tmp_path / "nowhere").refusal

@@ -228,7 +228,7 @@ WANTS_A_KERNEL = {
 @pytest.mark.parametrize(
     ("kernel", "got"),
     [
-        (ts.MALA, r"the class MALA; make one of it: MALA\(...\)"),
+        (ts.MALA, r"the class MALA; create an instance: MALA\(...\)"),
         ("mala", r"'mala' without init; give for example tw.samplers.MALA\(0.1\)"),
         (None, "None without init; give for example"),
         (ts.from_blackjax, "the function from_blackjax without init; give for example"),
@@ -243,7 +243,7 @@ def test_what_is_no_kernel_is_refused_in_a_sentence(name, kernel, got, key):
 @pytest.mark.parametrize(
     ("objective", "got"),
     [
-        (tw.objectives.NCE, r"the class NCE; make one of it: NCE\(...\)"),
+        (tw.objectives.NCE, r"the class NCE; create an instance: NCE\(...\)"),
         ("nce", r"'nce' without init; give for example tw.objectives.NCE\(\)"),
         (None, "None without init; give for example"),
         (lambda *arguments: 0.0, "a lambda without init; give for example"),
@@ -267,5 +267,5 @@ def test_what_is_no_energy_is_refused_in_a_sentence(name, energy, key):
 
 
 def test_points_are_no_state(key):
-    with pytest.raises(ValueError, match=r"^expected a state, got an array; make one of points: kernel.init"):
+    with pytest.raises(ValueError, match=r"^expected a state, got ArrayImpl; make one by kernel.init"):
         ts.advance(PLANE, ts.MALA(0.1), START, key=key, steps=2)

@@ -54,10 +54,13 @@ def work(**options) -> None:
             advance(10, "loss 0.5")
 
 
-def test_a_quick_job_leaves_one_line_in_a_log(capsys, monkeypatch):
+def test_a_brief_job_leaves_nothing_in_a_log_and_a_longer_one_a_line(capsys, monkeypatch):
     monkeypatch.setattr(progress, "time", Clock(0.001))
     work()
-    assert capsys.readouterr().err == "counting <sheep>: 40 of 40, loss 0.5, 0.0 s\n"
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "time", Clock(0.5))
+    work()
+    assert capsys.readouterr().err == "counting <sheep>: 40 of 40, loss 0.5, 2.5 s\n"
 
 
 def test_a_long_job_leaves_a_line_now_and_then_in_a_log(capsys, monkeypatch):
@@ -73,7 +76,8 @@ def test_work_that_fails_has_no_last_line(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_resumed_job_goes_on_and_numbers_are_written_as_asked(capsys):
+def test_a_resumed_job_goes_on_and_numbers_are_written_as_asked(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "time", Clock(2.0))
     with progress_bar("fetching", 3_000_000, done=1_000_000, count=lambda n: f"{n / 1e6:.1f} MB") as advance:
         advance(2_000_000)
     assert "fetching: 3.0 MB of 3.0 MB" in capsys.readouterr().err
@@ -102,7 +106,8 @@ def test_a_notebook_has_a_bar_that_changes_and_escapes_its_words(monkeypatch, ca
     assert capsys.readouterr() == ("", "")
 
 
-def test_sample_counts_all_its_steps(capsys):
+def test_sample_counts_all_its_steps(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_BRIEF", 0.0)
     energy = lambda x: 0.5 * jnp.sum(x**2)
     kernel = tw.samplers.MALA(0.5)
     tw.sample(energy, kernel, jnp.zeros((3, 2)), key=jax.random.key(0), draws=20, burn_in=7, thin=2, progress=True)

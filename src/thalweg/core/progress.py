@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import Any, Protocol
 
-# seconds between two lines of a log, and between two changes of a notebook's bar
-_LINE, _CHANGE = 10.0, 0.1
+# seconds between two lines of a log, between two changes of a notebook's bar, and of work that a log need not mention
+_LINE, _CHANGE, _BRIEF = 10.0, 0.1, 2.0
 
 
 class Advance(Protocol):
@@ -24,7 +24,8 @@ def progress_bar(
     """Shows how far some work is; yields ``advance(more, note)``, which moves it on.
 
     In a terminal it is a bar that goes away at the end, in a notebook a bar that stays. Elsewhere, as in a log file, it
-    is a line on stderr every ten seconds and one at the end; work that ends with an exception has no last line.
+    is a line on stderr every ten seconds and one at the end; work of less than two seconds, or that ends with an
+    exception, has no last line.
 
     Args:
         what: what is being done, in a few words.
@@ -108,7 +109,8 @@ def _log_lines(what: str, total: int, done: int) -> Iterator[Callable[[int, str,
             _say(f"{what}: {now}, {_seconds(begun)}")
 
     yield place
-    _say(f"{what}: {now or 'nothing to do'}, {_seconds(begun)}")
+    if time.monotonic() - begun >= min(_BRIEF, _LINE):
+        _say(f"{what}: {now or 'nothing to do'}, {_seconds(begun)}")
 
 
 def _say(line: str) -> None:

@@ -40,6 +40,10 @@ class Column(NamedTuple):
     | category | the names | | as many as names |
 
     ``decimals`` are those written back; None where the values are names.
+
+    >>> from thalweg.data import fit_columns
+    >>> fit_columns([["red"], ["blue"], ["green"]] * 2, ["colour"]).columns[0].kind
+    'category'
     """
 
     name: str

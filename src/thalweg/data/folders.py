@@ -21,7 +21,11 @@ _ORIENTATION = 0x0112
 
 
 class Pictures(NamedTuple):
-    """What the pictures of a folder are like: how many, of what height and width, whether they are grey."""
+    """What the pictures of a folder are like: how many, of what height and width, whether they are grey.
+
+    >>> Pictures(count=100, height=32, width=32, grey=False).height
+    32
+    """
 
     count: int
     height: int

@@ -15,7 +15,14 @@ from thalweg.data.columns import Cell, Columns, fit_columns
 
 
 class EncodedTable(NamedTuple):
-    """A table as coordinates: `x` (rows, coordinates) float32, and the `columns` that decode them."""
+    """A table as coordinates: `x` (rows, coordinates) float32, and the `columns` that decode them.
+
+    >>> from thalweg.data import EncodedTable, fit_columns
+    >>> rows = [["1.5", "red"], ["2.5", "blue"], ["3.5", "red"]]
+    >>> columns = fit_columns(rows, ["size", "colour"])
+    >>> EncodedTable(columns.encode(rows), columns).x.shape
+    (3, 2)
+    """
 
     x: np.ndarray
     columns: Columns

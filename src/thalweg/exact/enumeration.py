@@ -185,7 +185,7 @@ def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space)
     check_function("log_kernel(new, x) -> log T(new | x)", log_kernel, "lambda new, x: jnp.log(0.25)")
     listed = require_finite(space, MOST_STATES_SQUARED, "a transition matrix")
     point = jax.ShapeDtypeStruct(listed.shape, listed.dtype)
-    check_scalar(lambda new: log_kernel(new, new), jax.ShapeDtypeStruct((1, *point.shape), point.dtype))
+    check_scalar(lambda new: jnp.asarray(log_kernel(new, new)), jax.ShapeDtypeStruct((1, *point.shape), point.dtype))
     matrix = jnp.exp(_log_matrix(log_kernel, listed))
     if is_concrete(matrix):
         sums = np.asarray(matrix).sum(1)

@@ -26,7 +26,14 @@ _LAST = 2000  # milliseconds that the last picture stays
 
 
 class Animation:
-    """Pictures one after the other; shows itself in a notebook, and `save` writes a GIF."""
+    """Pictures one after the other; shows itself in a notebook, and `save` writes a GIF.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> wells = [lambda x, width=width: jnp.sum((x / width) ** 2) for width in (1.0, 2.0)]
+    >>> pictures = [tw.plot.energy(well, limits=(-2, 2)) for well in wells]
+    >>> tw.plot.Animation(pictures).gif()[:3]
+    b'GIF'
+    """
 
     def __init__(self, pictures: Sequence[Figure], milliseconds: int = 120):
         if not pictures:

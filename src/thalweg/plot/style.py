@@ -10,7 +10,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 
 class Theme(NamedTuple):
-    """Colours by role. The series colours are those of Okabe and Ito (2008), told apart with any kind of sight."""
+    """Colours by role. The series colours are those of Okabe and Ito (2008), told apart with any kind of sight.
+
+    >>> import thalweg as tw
+    >>> tw.plot.LIGHT.paper != tw.plot.DARK.paper
+    True
+    """
 
     paper: str
     ink: str

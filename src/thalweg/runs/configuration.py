@@ -42,7 +42,12 @@ class Stage(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """A complete configuration at the first update, and its changes."""
+    """A complete configuration at the first update, and its changes; `parse_configuration` makes one.
+
+    >>> import thalweg as tw
+    >>> tw.runs.Configuration({"seed": 0}).changes
+    ()
+    """
 
     start: dict[str, Any]
     changes: tuple[Change, ...] = ()

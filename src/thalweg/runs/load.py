@@ -14,7 +14,7 @@ from thalweg.runs.configuration import read_config, read_configuration
 from thalweg.runs.files import CHECKPOINTS, METRICS
 from thalweg.train import Run
 from thalweg.train.checkpoint import Checkpoints
-from thalweg.train.doctor import Finding, read_findings
+from thalweg.train.doctor import Finding, read_findings, tell
 from thalweg.train.model_file import MODEL, build_objective, build_training, like_arrays, read_model
 from thalweg.train.python_config import CONFIG, PYTHON
 from thalweg.train.record import as_history, rows_until
@@ -37,11 +37,11 @@ def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = 
         types: classes of one's own that the model is made of.
 
     >>> import jax, optax, tempfile, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data, energy = tw.data.two_moons(key, 100), tw.energies.MLP(2, 8, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data, energy = tw.data.two_moons(key_data, 100), tw.energies.MLP(2, 8, key=key_model)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(steps=2), optimizer=optax.adam(1e-3), steps=3,
-    ...                  batch_size=10, key=key, run_dir=folder)
+    ...                  batch_size=10, key=key_fit, run_dir=folder)
     ...     again = tw.load_run(folder)
     >>> again.step, bool(again.energy(data[0]) == run.energy(data[0]))
     (3, True)
@@ -82,6 +82,8 @@ def _from_model_file(folder: Path, energy: Any, types: Sequence[type]) -> Run:
     # read and not rewound: a run may still be writing its own
     _, rows, evaluations = rows_until(folder / METRICS, step)
     findings = (*read_findings(folder), *(Finding("checkpoint", step, fault) for fault in faults))
+    for finding in findings[len(findings) - len(faults) :]:
+        tell(finding)
     past = as_history(rows), evaluations, findings, Source(build_objective(model, types), None, folder)
     return Run(averaged_model(training), training.energy, training.params, training.state, step, *past)
 

@@ -44,11 +44,11 @@ def sample(
         progress: show what is going on.
 
     >>> import jax, optax, tempfile, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data, energy = tw.data.two_moons(key, 100), tw.energies.MLP(2, 8, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data, energy = tw.data.two_moons(key_data, 100), tw.energies.MLP(2, 8, key=key_model)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(steps=2), optimizer=optax.adam(1e-3), steps=3,
-    ...                  batch_size=10, key=key, run_dir=folder)
+    ...                  batch_size=10, key=key_fit, run_dir=folder)
     ...     print(tw.runs.sample(folder, chains=5, steps=4).name)
     samples.npz
     """
@@ -110,11 +110,11 @@ def report(run: Run | str | Path) -> Path:
         run: what `tw.fit` with a ``run_dir`` or `tw.load_run` returned, or the folder itself.
 
     >>> import jax, optax, tempfile, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data, energy = tw.data.two_moons(key, 100), tw.energies.MLP(2, 8, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data, energy = tw.data.two_moons(key_data, 100), tw.energies.MLP(2, 8, key=key_model)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(steps=2), optimizer=optax.adam(1e-3), steps=3,
-    ...                  batch_size=10, key=key, run_dir=folder)
+    ...                  batch_size=10, key=key_fit, run_dir=folder)
     ...     page = tw.report(run).read_text(encoding="utf-8")
     >>> "Training" in page
     True

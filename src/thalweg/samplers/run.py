@@ -14,6 +14,7 @@ from thalweg.core import (
     Info,
     InspectsEnergy,
     Kernel,
+    LatentEnergy,
     PerChain,
     State,
     check_instance,
@@ -76,7 +77,7 @@ def advance(
     if not isinstance(state, State):
         raise ValueError(f"expected a state, got {type(state).__name__}; make one by kernel.init(key, energy, x)")
     key, steps = typed_key(key), whole_number("steps", steps, 0)
-    if is_concrete(key) and not getattr(kernel, "all_rungs", False):
+    if is_concrete(key) and not getattr(kernel, "all_rungs", False) and not isinstance(energy, LatentEnergy):
         # a user's own call: inside a compiled program all of this was looked at before
         check_scalar(kernel.at_start(energy) if isinstance(kernel, ConditionalKernel) else energy, state.x)
     state, totals = _advance(energy, kernel, state, key, steps, measure, first_block)

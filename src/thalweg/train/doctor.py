@@ -27,7 +27,11 @@ _SCALE = "standardise the data, start the chains near them, or lower the sampler
 
 
 class Finding(NamedTuple):
-    """What was seen, since which update, in a sentence; ``stops`` says that training ended because of it."""
+    """What was seen, since which update, in a sentence; ``stops`` says that training ended because of it.
+
+    >>> Finding("acceptance", 120, "expected chains that move, got an acceptance of 0").stops
+    False
+    """
 
     name: str
     since: int

@@ -68,10 +68,11 @@ class Run(eqx.Module):
             progress: show a progress bar.
 
         >>> import jax, optax, thalweg as tw
-        >>> key = jax.random.key(0)
-        >>> run = tw.fit(tw.energies.MLP(2, 8, key=key), tw.data.two_moons(key, 100), tw.objectives.MaximumLikelihood(),
-        ...              optimizer=optax.adam(1e-3), steps=2, batch_size=10, key=key)
-        >>> run.sample(key=key, chains=5, draws=3, burn_in=10).draws.shape
+        >>> key_data, key_model, key_fit, key_chains = jax.random.split(jax.random.key(0), 4)
+        >>> data, energy = tw.data.two_moons(key_data, 100), tw.energies.MLP(2, 8, key=key_model)
+        >>> run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(), optimizer=optax.adam(1e-3), steps=2,
+        ...              batch_size=10, key=key_fit)
+        >>> run.sample(key=key_chains, chains=5, draws=3, burn_in=10).draws.shape
         (5, 3, 2)
         """
         return sample_run(
@@ -109,10 +110,11 @@ class Run(eqx.Module):
             steps: from noise to a sample, by default as in `sample`.
 
         >>> import jax, optax, thalweg as tw
-        >>> key = jax.random.key(0)
-        >>> run = tw.fit(tw.energies.MLP(2, 8, key=key), tw.data.two_moons(key, 100), tw.objectives.MaximumLikelihood(),
-        ...              optimizer=optax.adam(1e-3), steps=2, batch_size=10, key=key)
-        >>> sorted(run.evaluate(key=key, chains=5, steps=10))
+        >>> key_data, key_model, key_fit, key_chains = jax.random.split(jax.random.key(0), 4)
+        >>> data, energy = tw.data.two_moons(key_data, 100), tw.energies.MLP(2, 8, key=key_model)
+        >>> run = tw.fit(energy, data, tw.objectives.MaximumLikelihood(), optimizer=optax.adam(1e-3), steps=2,
+        ...              batch_size=10, key=key_fit)
+        >>> sorted(run.evaluate(key=key_chains, chains=5, steps=10))
         ['chains', 'energy_data', 'energy_gap', 'energy_samples', 'steps']
         """
         return evaluate_run(self, data, key=key, kernel=kernel, chains=chains, steps=steps)
