@@ -246,5 +246,5 @@ def test_findings_leave_other_results_alone(tmp_path):
     write_findings(tmp_path, [])
     assert json.loads((tmp_path / "results.json").read_text()) == {"updates": 3}
     (tmp_path / "results.json").write_text("{")
-    with pytest.raises(ValueError, match=r"results\.json: expected JSON, got .*; remove that file"):
+    with pytest.raises(ValueError, match=r"results\.json: expected JSON, got .*; delete it"):
         write_findings(tmp_path, [])
