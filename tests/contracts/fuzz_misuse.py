@@ -37,6 +37,7 @@ from thalweg import energies as te
 from thalweg import exact, noise
 from thalweg import objectives as to
 from thalweg import samplers as ts
+from thalweg.train import DivergedError
 
 SENTENCE = re.compile(r"(\S+: |[\w ]+: )?expected .+[,;:] (but )?got .+; .+", re.DOTALL)
 KEY = jax.random.key(0)
@@ -658,7 +659,7 @@ def outcome(case: Case, table: dict[str, Call]) -> tuple[str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = run(case, table)
-    except ValueError as problem:
+    except (ValueError, DivergedError) as problem:
         text = str(problem)
         kind = "refused" if SENTENCE.fullmatch(text) and not isinstance(problem, JAXTypeError) else "no sentence"
         return kind, f"{type(problem).__name__}: {text}\n{_place(problem)}"

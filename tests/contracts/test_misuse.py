@@ -41,6 +41,9 @@ def test_the_fuzzer_sees_a_raw_exception_and_a_text_that_is_no_sentence(unchecke
 # what the fuzzer found once: each was a raw exception, a hang, or accepted with a wrong result
 FOUND = [
     fuzz.Case("exact.sample", {"shape": "huge shape"}),
+    fuzz.Case("exact.gibbs_matrix", {"block": "-2^70"}),
+    fuzz.Case("exact.metropolis_matrix", {"log_proposal": "text function"}),
+    fuzz.Case("working_memory", {"objective": "nested list", "batch": "tree of mixed keys"}),
     fuzz.Case("samplers.NUTS", {"step_size": "dates"}),
     fuzz.Case("samplers.MALA", {"step_size": "empty list"}),
     fuzz.Case("samplers.Langevin", {"noise_scale": "tuple with zero"}),

@@ -185,7 +185,8 @@ def transition_matrix(log_kernel: Callable[[Array, Array], Array], space: Space)
     check_function("log_kernel(new, x) -> log T(new | x)", log_kernel, "lambda new, x: jnp.log(0.25)")
     listed = require_finite(space, MOST_STATES_SQUARED, "a transition matrix")
     point = jax.ShapeDtypeStruct(listed.shape, listed.dtype)
-    check_scalar(lambda new: jnp.asarray(log_kernel(new, new)), jax.ShapeDtypeStruct((1, *point.shape), point.dtype))
+    value = lambda new: real("the value of log_kernel", log_kernel(new, new))
+    check_scalar(value, jax.ShapeDtypeStruct((1, *point.shape), point.dtype))
     matrix = jnp.exp(_log_matrix(log_kernel, listed))
     if is_concrete(matrix):
         sums = np.asarray(matrix).sum(1)
@@ -220,8 +221,7 @@ def gibbs_matrix(energy: Callable[[Array], Array], block: Any, space: Space | No
     [0.5, 0.0, 0.5, 0.0]
     """
     energy, listed = _prepare(energy, space, MOST_STATES_SQUARED, "a transition matrix")
-    real("block", block)
-    block = jnp.asarray(block)
+    block = jnp.asarray(block) if real("block", block).shape == listed.shape else np.asarray(block)
     if block.shape != listed.shape or block.dtype != bool:
         raise ValueError(
             f"expected a boolean block of shape {listed.shape}, got {block.dtype} of shape {block.shape}; "

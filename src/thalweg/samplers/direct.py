@@ -81,7 +81,7 @@ def _draw(energy: Any, density: Any, log_bound: Array, shape: tuple[int, ...], k
         key_move, key_accept = jax.random.split(key)
         x = density.sample(key_move, (count,))
         log_accept = -jax.vmap(energy)(x) - jax.vmap(density.log_prob)(x) - log_bound
-        return x, log_uniform(key_accept, (count,)) < log_accept, jnp.max(log_accept)
+        return x, log_uniform(key_accept, (count,)) < log_accept, jnp.max(log_accept, initial=-jnp.inf)
 
     def again(carry):
         key, x, accepted, highest = carry

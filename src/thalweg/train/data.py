@@ -118,7 +118,14 @@ def _is_tree(data: Any) -> bool:
 def check_concrete(**given: PyTree) -> None:
     """Refuse numbers that are being traced: a training looks at its numbers as it goes."""
     for name, tree in given.items():
-        if not all(map(is_concrete, jax.tree.leaves(tree))):
+        try:
+            leaves = jax.tree.leaves(tree)
+        except ValueError as problem:  # of keys that cannot be sorted, such as 1 and "a"
+            raise ValueError(
+                f"expected {name} as a tree that JAX can take apart, got dictionary keys of different kinds; "
+                "name them all by words"
+            ) from problem
+        if not all(map(is_concrete, leaves)):
             raise ValueError(
                 f"expected numbers in {name} that can be looked at, got traced ones, as inside jax.vmap or jax.jit; "
                 "call fit outside, and train many seeds in one program with tw.train.fit_many(..., keys=keys)"
