@@ -126,9 +126,8 @@ def fit_independent(
     """
     smoothing = positive("smoothing", smoothing, scalar=True)
     check_finite_space(space)
-    real("data", data)
-    array, levels = jnp.asarray(data), np.array(space.levels)
-    if array.shape[1:] != space.shape or len(array) == 0:
+    array, levels = real("data", data), np.array(space.levels)
+    if array.ndim == 0 or array.shape[1:] != space.shape or len(array) == 0:
         raise ValueError(f"expected data of shape (rows, *{space.shape}) on {space}, got {array.shape}; reshape them")
     if is_concrete(array) and not np.isin(np.asarray(array), levels).all():
         raise ValueError(f"expected data among the levels {levels.tolist()} of {space}, got others; encode them so")

@@ -2,12 +2,22 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import check_instance, compiled, finite, is_concrete, key_and_shape, real, require_energy
+from thalweg.core import (
+    check_instance,
+    check_scalar,
+    compiled,
+    finite,
+    is_concrete,
+    key_and_shape,
+    real,
+    require_energy,
+)
 from thalweg.core.random import log_uniform
 from thalweg.exact.key_first import accept_key_first
 
@@ -62,6 +72,7 @@ def rejection(energy: Any, density: Any, log_bound: float | Array, shape: tuple[
     require_energy("rejection", energy)
     check_instance("a density q", density, ("sample", "log_prob"), "tw.energies.Gaussian(mean, covariance)")
     key, shape = key_and_shape(key, shape)
+    check_scalar(energy, eqx.filter_eval_shape(density.sample, key, (1,)))
     x, highest = _draw(energy, density, finite("log_bound", log_bound, scalar=True), shape, key)
     if is_concrete(highest) and np.isnan(highest):
         raise ValueError("expected an energy that is a number wherever q has mass, got NaN; look for 0/0 and log(-1)")
