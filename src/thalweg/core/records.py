@@ -27,10 +27,10 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         except ValueError as problem:
             if number == len(lines):
                 break  # the run is writing this line now, or stopped while it did
-            raise _damaged(path, number, "no JSON") from problem
+            raise _damaged_error(path, number, "no JSON") from problem
         fault = _fault(row, last)
         if fault is not None:
-            raise _damaged(path, number, fault)
+            raise _damaged_error(path, number, fault)
         last = last if "evaluation" in row else row["step"]
         rows.append(row)
     return rows
@@ -50,7 +50,7 @@ def _fault(row: Any, last: int) -> str | None:
     return f"update {step} after update {last}" if "evaluation" not in row and step <= last else None
 
 
-def _damaged(path: Path, number: int, what: str) -> ValueError:
+def _damaged_error(path: Path, number: int, what: str) -> ValueError:
     return ValueError(
         f"{path}: expected a JSON object with a step and numbers on every line, got {what} on line {number}; "
         "remove that line (its update will then have no metrics)"
