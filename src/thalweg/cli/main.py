@@ -30,7 +30,7 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a key, such as train.steps=500 or objective.kernel.step_size=0.5. Repeat for more; none unsets.",
+        help="Set a key, such as train.steps=500 or objective.kernel.step_size=0.5; none unsets it. May be repeated.",
     ),
 ]
 
@@ -65,7 +65,7 @@ def train(
         Path | None, typer.Option(metavar="FOLDER", help="Where the run goes; by default runs/NAME-NUMBER.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run from its newest checkpoint.")
+        Path | None, typer.Option(metavar="RUN", help="Continue an interrupted run from its newest checkpoint.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the run that is already in --run-dir.")] = False,
     dry_run: Annotated[
@@ -162,20 +162,22 @@ def report(run: RunFolder) -> None:
 @app.command(short_help="Run a published experiment again.")
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="An experiment; without it they are listed.")
+        str | None, typer.Argument(metavar="NAME", help="An experiment; without it, lists the experiments.")
     ] = None,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where figure and numbers go.")] = Path("reproduced"),
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the figure and the numbers go.")] = Path(
+        "reproduced"
+    ),
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other random numbers.")] = 0,
     scale: Annotated[
         str | None,
-        typer.Option(metavar="SCALE", help="Of a thesis experiment (Xu 2022): smoke, small (the default) or thesis."),
+        typer.Option(metavar="SCALE", help="For thesis experiments (Xu 2022): smoke, small (the default) or thesis."),
     ] = None,
     images: Annotated[
-        str | None, typer.Option("--data", metavar="SET", help="Of one of these on images: another data set.")
+        str | None, typer.Option("--data", metavar="SET", help="For thesis experiments on images: another data set.")
     ] = None,
-    updates: Annotated[int | None, typer.Option(min=1, help="Training updates, where the experiment trains.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Of one of these on images: another learning rate.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Of thesis-table-5-2: trainings for every interval.")] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Training updates, if the experiment trains.")] = None,
+    rate: Annotated[float | None, typer.Option(help="For thesis experiments on images: another learning rate.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="For thesis-table-5-2: trainings per interval.")] = None,
 ) -> None:
     """Run a published experiment again and write its figure, NAME.png, and its numbers, NAME.json.
 
@@ -224,7 +226,7 @@ def reproduce(
     typer.echo(f"took: {durations.in_words(seconds)}, noted in {folder / durations.FILE}")
 
 
-@app.command(short_help="Look at this installation and say what is wrong with it.")
+@app.command(short_help="Check this installation.")
 def doctor() -> None:
     """Check this installation: versions, devices, memory, data, optional packages, and whether a chain runs.
 
@@ -258,7 +260,7 @@ def data_list() -> None:
 
 @data.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="A data set that `thalweg data list` shows as to fetch.")],
+    name: Annotated[str, typer.Argument(help="A data set that `thalweg data list` shows as 'to fetch'.")],
 ) -> None:
     """Download the files of a data set; an interrupted download is resumed, and every file is checked."""
     with working("starting"):
@@ -274,7 +276,7 @@ def data_classifier(
     name: Annotated[str, typer.Argument(help="A labelled image set, such as digits or mnist, or a path to one.")],
     seed: Annotated[int, typer.Option(min=0, help="Another number gives another classifier.")] = 0,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Updates of 128 images; by default enough for a good one.")
+        int | None, typer.Option(min=1, help="Updates of 128 images; by default enough for a good classifier.")
     ] = None,
 ) -> None:
     """Train the classifier that scores samples of an image set, and print its accuracy.

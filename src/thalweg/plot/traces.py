@@ -40,10 +40,10 @@ def trace(chains: Any, coordinate: Coordinate = 0, *, name: str | None = None, t
 
 
 def rank(chains: Any, coordinate: Coordinate = 0, *, name: str | None = None, theme: Theme = LIGHT) -> Figure:
-    """Where each chain's draws stand among all draws: histograms of the pooled ranks, which are even for mixed chains.
+    """Histograms of the ranks of each chain's draws among all draws, which are uniform for mixed chains.
 
-    The dashed line is the even share. Up to 8 chains have a row each; more are laid over each other. Equal draws, as
-    in discrete spaces, are ranked in random order. Reference: Vehtari et al. (2021), Bayesian Analysis 16(2), §4.2.
+    The dashed line is the even share. Up to 8 chains have a row each; more are overlaid. Ties, as in discrete spaces,
+    are ranked in random order. Reference: Vehtari et al. (2021), Bayesian Analysis 16(2), §4.2.
     The arguments are those of `trace`.
 
     >>> rank(np.random.default_rng(0).normal(size=(4, 100))).axes[0].get_xlabel()
