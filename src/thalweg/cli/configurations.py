@@ -1,4 +1,4 @@
-"""What a command can be given to train: presets, and configurations in TOML files."""
+"""What `thalweg train` takes: presets, TOML files and paths to the user's own data."""
 
 from importlib import resources
 from pathlib import Path
@@ -15,12 +15,12 @@ def presets() -> dict[str, str]:
 
 
 def about(text: str) -> str:
-    """What a preset says of itself in its first line."""
+    """The description of a preset: the comment in its first line."""
     return text.partition("\n")[0].removeprefix("#").strip()
 
 
 def own_data(name: str) -> Path | None:
-    """The path of one's own data, where that is meant: a folder, or a file named as something else than TOML."""
+    """The path of the user's own data, if ``name`` is a folder or a file that is not TOML; else None."""
     path = Path(name).expanduser()
     if name in presets() or not path.exists() or (path.is_file() and path.suffix.lower() in ("", ".toml")):
         return None
@@ -28,7 +28,7 @@ def own_data(name: str) -> Path | None:
 
 
 def find(name: str) -> dict[str, Any]:
-    """The configuration of a preset, or in a TOML file; not completed yet."""
+    """The configuration of a preset or in a TOML file, not completed yet."""
     from thalweg.core.toml import parse_toml, read_toml
 
     known = presets()

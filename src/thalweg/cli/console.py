@@ -1,10 +1,10 @@
-"""What a command prints on stdout."""
+"""Tables on stdout."""
 
 from collections.abc import Sequence
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table under its heads."""
+    """Print a table with the given column heads."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

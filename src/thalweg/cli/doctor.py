@@ -1,6 +1,6 @@
-"""What `thalweg doctor` looks at: versions, the machine, data, optional packages, and whether a chain runs.
+"""The checks of `thalweg doctor`: versions, the machine, data, optional packages, and whether a chain runs.
 
-Nothing heavy is imported before it is looked at, so that a broken installation is described and not only met.
+Packages are imported only inside their checks, so that a broken one is reported instead of ending the program.
 """
 
 import os
@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from thalweg import __version__
 
-# which package of every extra shows that it is installed
+# the package that shows whether an extra is installed
 EXTRAS = {"arviz": "arviz", "cuda": "jax-cuda13-plugin", "fid": "torch-fidelity"}
 _OLDEST_PYTHON = (3, 11)
 _LITTLE_MEMORY = 2e9
-# settings with which everything is slower, though right
+# settings that make everything slower, without making it wrong
 _SLOW = {
     "JAX_DISABLE_JIT": "programs are not compiled",
     "JAX_DEBUG_NANS": "every operation is looked at for NaN",
@@ -28,7 +28,7 @@ _SLOW = {
 
 
 class Finding(NamedTuple):
-    """One row: what was looked at, what was found, and what is wrong with it, if anything is."""
+    """One row: what was checked, what was found, and the problem, if there is one."""
 
     what: str
     found: str
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 
 def examine(environment: Mapping[str, str] | None = None) -> list[Finding]:
-    """Everything that is looked at, in the order of the table; ``environment`` is by default the process's own."""
+    """Run all checks, in the order of the table; ``environment`` is by default ``os.environ``."""
     environment = os.environ if environment is None else environment
     looks: list[Callable[[], Iterator[Finding]]] = [
         _versions,
@@ -52,7 +52,7 @@ def examine(environment: Mapping[str, str] | None = None) -> list[Finding]:
     for look in looks:
         try:
             findings += look()
-        except Exception as problem:  # whatever it is, it is what a doctor is asked for
+        except Exception as problem:  # any failure of a check is a finding
             what = look.__name__.strip("_")
             findings.append(Finding(what, "failed", f"{type(problem).__name__}: {problem}"))
     return findings
@@ -110,7 +110,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _free_memory() -> float | None:
-    """Bytes that a new program can have, where the system says so."""
+    """The bytes of memory that a new program can use; None if the system does not say."""
     table = Path("/proc/meminfo")
     if not table.exists():
         return None
@@ -169,7 +169,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _chain() -> Iterator[Finding]:
-    """A hundred short chains on a Gaussian: compiled and run, run again, and looked at."""
+    """Run a hundred short chains on a Gaussian twice, once with compilation, and check their mean."""
     import jax
     import jax.numpy as jnp
     import numpy as np

@@ -1,4 +1,4 @@
-"""How long experiments took in this place, noted beside what they left, and which files they wrote."""
+"""How long experiments took, recorded in the folder of their results, and which files they wrote."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ FILE = "durations.json"
 
 
 def read(folder: Path) -> dict[str, float]:
-    """The seconds that each experiment took when it was last run into ``folder``; a damaged note is refused."""
+    """The seconds that each experiment took when it was last run into ``folder``; a damaged file is a ValueError."""
     path = folder / FILE
     if not path.exists():
         return {}
@@ -18,7 +18,7 @@ def read(folder: Path) -> dict[str, float]:
 
 
 def note(folder: Path, name: str, seconds: float) -> None:
-    """Note how long an experiment took."""
+    """Record how long an experiment took."""
     from thalweg.core.files import write_json
 
     write_json(folder / FILE, {**read(folder), name: round(seconds, 1)})
@@ -41,5 +41,5 @@ def in_words(seconds: float | None) -> str:
 
 
 def changed_at(folder: Path) -> dict[Path, int]:
-    """When each file of a folder was last written."""
+    """The time at which each file of a folder was last written."""
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""The command ``thalweg``. Everything heavy is imported inside the commands, so that help answers at once."""
+"""The command ``thalweg``. Heavy imports are inside the commands, so that help appears at once."""
 
 import sys
 import time
@@ -30,7 +30,7 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a key, such as train.steps=500 or objective.kernel.step_size=0.5. Repeat for more; none unsets.",
+        help="Set a key, such as train.steps=500 or objective.kernel.step_size=0.5; none unsets it. May be repeated.",
     ),
 ]
 
@@ -48,9 +48,9 @@ def thalweg(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Train energy-based models, draw samples from them, and see how they did.
+    """Train energy-based models, draw samples from them, and evaluate them.
 
-    Start with `thalweg train` (it lists what can be trained), for example `thalweg train two-moons`.
+    Start with `thalweg train`, which lists the presets, or with `thalweg train two-moons`.
     """
 
 
@@ -65,7 +65,7 @@ def train(
         Path | None, typer.Option(metavar="FOLDER", help="Where the run goes; by default runs/NAME-NUMBER.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run from its newest checkpoint.")
+        Path | None, typer.Option(metavar="RUN", help="Continue an interrupted run from its newest checkpoint.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the run that is already in --run-dir.")] = False,
     dry_run: Annotated[
@@ -74,13 +74,13 @@ def train(
 ) -> None:
     """Train a model, then sample from it, evaluate the samples and write a report.
 
-    Without an argument, the presets are listed. Of a table or a folder of pictures, what is found and what is chosen is
-    said before training, and --set changes it; samples come as a table and as a picture. Everything goes to a run
-    folder: the complete configuration, the metrics, checkpoints, samples, results and report.html. Ctrl-C stops in good
-    order; --resume goes on, and ends up exactly where the uninterrupted run would have.
+    Without an argument, lists the presets. Given a table or a folder of pictures, chooses a model and its settings and
+    prints them before training (--set changes them); samples of a table are written as a CSV file too. Everything goes
+    to a run folder: the complete configuration, the metrics, checkpoints, samples, results and report.html. Ctrl-C
+    saves a checkpoint and stops; --resume continues and gives exactly the result of an uninterrupted run.
 
-    A training that runs away is named in words, on screen and first in the report. Exit codes: 0, all is well; 3, it
-    finished with such a finding; 1, it ran away and was stopped, with the last good weights kept; 2, refused input.
+    If a training runs away, a message says so on screen and at the top of the report. Exit codes: 0, success; 1, the
+    training ran away and was stopped, and the last good weights are kept; 2, invalid input; 3, finished with findings.
 
     \b
     Examples:
@@ -139,7 +139,8 @@ def sample(
 ) -> None:
     """Draw new samples from a trained model, from fresh noise, and evaluate them.
 
-    They replace samples/samples.npz in the run folder; the numbers go to results.json. `thalweg report RUN` shows them.
+    The samples replace samples/samples.npz in the run folder, and their numbers go to results.json. Build the report
+    again with `thalweg report RUN` to see them.
     """
 
     with working("starting"):
@@ -161,24 +162,26 @@ def report(run: RunFolder) -> None:
 @app.command(short_help="Run a published experiment again.")
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="An experiment; without it they are listed.")
+        str | None, typer.Argument(metavar="NAME", help="An experiment; without it, lists the experiments.")
     ] = None,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where figure and numbers go.")] = Path("reproduced"),
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the figure and the numbers go.")] = Path(
+        "reproduced"
+    ),
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other random numbers.")] = 0,
     scale: Annotated[
         str | None,
-        typer.Option(metavar="SCALE", help="Of a thesis experiment (Xu 2022): smoke, small (the default) or thesis."),
+        typer.Option(metavar="SCALE", help="For thesis experiments (Xu 2022): smoke, small (the default) or thesis."),
     ] = None,
     images: Annotated[
-        str | None, typer.Option("--data", metavar="SET", help="Of one of these on images: another data set.")
+        str | None, typer.Option("--data", metavar="SET", help="For thesis experiments on images: another data set.")
     ] = None,
-    updates: Annotated[int | None, typer.Option(min=1, help="Training updates, where the experiment trains.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Of one of these on images: another learning rate.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Of thesis-table-5-2: trainings for every interval.")] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Training updates, if the experiment trains.")] = None,
+    rate: Annotated[float | None, typer.Option(help="For thesis experiments on images: another learning rate.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="For thesis-table-5-2: trainings per interval.")] = None,
 ) -> None:
-    """Run an experiment of the source documents again: NAME.png and NAME.json are its figure and its numbers.
+    """Run a published experiment again and write its figure, NAME.png, and its numbers, NAME.json.
 
-    A table of many trainings keeps each in NAME/runs and, given the same command again, goes on where it was stopped.
+    An experiment of many trainings keeps each of them in NAME/runs; the same command continues where it was stopped.
     The thesis is Nathaniel Xu (2022), Self-Adapting Noise-Contrastive Estimation for Energy-Based Models.
 
     \b
@@ -223,11 +226,11 @@ def reproduce(
     typer.echo(f"took: {durations.in_words(seconds)}, noted in {folder / durations.FILE}")
 
 
-@app.command(short_help="Look at this installation and say what is wrong with it.")
+@app.command(short_help="Check this installation.")
 def doctor() -> None:
-    """Look at this installation: versions, devices, memory, data, optional packages, and whether a chain runs.
+    """Check this installation: versions, devices, memory, data, optional packages, and whether a chain runs.
 
-    Ends with code 0 if all is well and with code 1 if something is wrong; what to do about it is said.
+    The exit code is 0 if all is well, and 1 if there are problems; each is printed with what to do about it.
     """
     with working("looking"):
         from thalweg.cli.doctor import examine
@@ -243,7 +246,7 @@ def doctor() -> None:
 
 @data.command("list")
 def data_list() -> None:
-    """List the data sets that can be loaded by name, and whether they are here already."""
+    """List the data sets that can be loaded by name, and whether they are already on this machine."""
 
     with working("starting"):
         from thalweg.data import data_folder, listing
@@ -257,9 +260,9 @@ def data_list() -> None:
 
 @data.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="A data set that `thalweg data list` shows as to fetch.")],
+    name: Annotated[str, typer.Argument(help="A data set that `thalweg data list` shows as 'to fetch'.")],
 ) -> None:
-    """Fetch the files of a data set; a broken transfer goes on where it stopped, and every file is checked."""
+    """Download the files of a data set; an interrupted download is resumed, and every file is checked."""
     with working("starting"):
         from thalweg.data import CATALOGUE, download
     if name not in CATALOGUE:
@@ -273,13 +276,13 @@ def data_classifier(
     name: Annotated[str, typer.Argument(help="A labelled image set, such as digits or mnist, or a path to one.")],
     seed: Annotated[int, typer.Option(min=0, help="Another number gives another classifier.")] = 0,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Updates of 128 images; by default enough for a good one.")
+        int | None, typer.Option(min=1, help="Updates of 128 images; by default enough for a good classifier.")
     ] = None,
 ) -> None:
-    """Train the classifier by which samples of an image set are scored, and say how good it is.
+    """Train the classifier that scores samples of an image set, and print its accuracy.
 
-    Its weights are kept: asked again, it is only read. On two cores it takes some seconds for digits and some minutes
-    for mnist.
+    Its weights are kept, so that it is trained only once. On two cores this takes some seconds for digits and some
+    minutes for mnist.
     """
     with working("starting"):
         import jax
@@ -291,13 +294,13 @@ def data_classifier(
 
 
 def _finish(folder: Path) -> None:
-    """Print what a run came to; with findings the exit code is 3."""
+    """Print the results of a run; the exit code is 3 if there are findings."""
     if _print_results(folder):
         raise typer.Exit(3)
 
 
 def _print_results(folder: Path) -> bool:
-    """What a run came to, in three lines and one for each finding; whether there are any."""
+    """Print the results of a run in three lines, and a line for each finding; returns whether there are findings."""
     from thalweg.core.files import read_json
 
     results: dict[str, Any] = read_json(folder / "results.json")
@@ -311,11 +314,12 @@ def _print_results(folder: Path) -> bool:
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """The entry point: every refusal is one sentence on stderr and exit code 2; a diverged training is code 1."""
-    sys.exit(_outcome(sys.argv[1:] if arguments is None else arguments))
+    """The entry point: invalid input gives one sentence on stderr and exit code 2, a diverged training code 1."""
+    sys.exit(_exit_code(sys.argv[1:] if arguments is None else arguments))
 
 
-def _outcome(arguments: list[str]) -> int:
+def _exit_code(arguments: list[str]) -> int:
+    """Run a command; returns its exit code."""
     try:
         return app(arguments or ["--help"], prog_name="thalweg", standalone_mode=False) or 0
     except TyperException as refusal:

@@ -1,4 +1,4 @@
-"""Configurations changed key by key, as ``--set`` does, and what tells two of them apart, in the same words."""
+"""Change a configuration key by key, as ``--set`` does, and express the difference of two as such assignments."""
 
 import tomllib
 from collections.abc import Callable, Container, Mapping
@@ -12,11 +12,11 @@ def assign(
     assignments: list[str],
     takes: Callable[[str, Any], Container[str]] = lambda table, name: ("kernel", "start"),
 ) -> dict[str, Any]:
-    """``config`` with every ``key=value`` applied in turn; the values are TOML, or else plain words.
+    """``config`` with every ``key=value`` applied in turn; a value is TOML, or a bare word.
 
-    Another ``type`` (or another ``data.name``) starts its table anew, since the other keys belonged to the old one;
-    tables inside it that have a type of their own stay where ``takes(table, type)`` has their name, and a kernel that
-    an objective has no use for is kept to sample with.
+    A new ``type`` (or ``data.name``) clears its table, since the other keys belonged to the old type. Subtables with a
+    type of their own are kept if their name is in ``takes(table, type)``. A kernel that the new objective does not take
+    moves to ``sample.kernel``.
 
     >>> assign({"a": {"type": "X", "b": 1}}, ["a.b=2", "a.c=[1, 2]"])
     {'a': {'type': 'X', 'b': 2, 'c': [1, 2]}}
@@ -58,7 +58,7 @@ def _word_or_value(text: str) -> Any:
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        return text  # a bare word: the shell has taken the quotes away
+        return text  # a bare word: the shell removed the quotes
     return parsed["value"] if len(parsed) == 1 else text
 
 
@@ -67,7 +67,7 @@ def _copy(value: Any) -> Any:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The assignments that make ``after`` of ``before``, both complete; a table of another type is written in full.
+    """The assignments that turn ``before`` into ``after``, both complete; a table with a new type is written in full.
 
     >>> from thalweg.core.assignments import assign, difference
     >>> before, after = {"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 0.5}}

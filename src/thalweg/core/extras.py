@@ -1,4 +1,4 @@
-"""Packages that not everybody needs, imported when they are first used."""
+"""Optional packages, imported when they are first used."""
 
 import importlib
 from types import ModuleType
@@ -9,11 +9,11 @@ class MissingExtraError(ImportError):
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
-    """The module of that name, or an ``ImportError`` that says which extra to install.
+    """Import an optional module; the error, if it is missing, says which extra to install.
 
     Args:
-        module: what to import, such as ``"arviz"``.
-        extra: the extra of this package that brings it.
+        module: the module to import, such as ``"arviz"``.
+        extra: the extra of this package that installs it.
         purpose: what needs it, for the message.
 
     >>> from thalweg.core import import_extra

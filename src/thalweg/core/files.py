@@ -1,4 +1,4 @@
-"""Files written completely or not at all, and JSON read back."""
+"""Write files atomically, and read JSON."""
 
 import json
 import math
@@ -17,7 +17,7 @@ def write_whole(path: Path, content: bytes) -> Path:
     ...     write_whole(Path(folder) / "new" / "a.txt", b"whole").read_bytes()
     b'whole'
     """
-    # a name of its own: two processes may be writing the same file
+    # a name with the process id, since two processes may write the same file
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The values in a JSON file; none if there is no such file yet.
+    """The values in a JSON file; an empty dictionary if there is no such file.
 
     >>> from thalweg.core.files import read_json
     >>> read_json(Path("no") / "such.json")

@@ -1,4 +1,4 @@
-"""Small tables for notebooks: self-contained HTML in which every word is escaped."""
+"""Small tables for notebooks: self-contained HTML with all text escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def html_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = (), title: str = "", note: str = "") -> str:
-    """A table whose first column names the rows, with a title above and a sentence below.
+    """A table whose first column holds the row names, with a title above and a note below.
 
     >>> from thalweg.core.html import html_table
     >>> "<b>energy</b>" in html_table([("a < b", 1)], title="energy"), "a &lt; b" in html_table([("a < b", 1)])

@@ -1,5 +1,4 @@
-"""How objects and signatures print: scalars by their values, settings left at their defaults not at all, types by
-their names."""
+"""How objects and signatures print: scalars as numbers, without settings that have their default, types by name."""
 
 import inspect
 import re
@@ -16,10 +15,10 @@ from jaxtyping import PRNGKeyArray
 
 
 class Module(eqx.Module):
-    """An ``eqx.Module`` that prints as one would write it: scalars as numbers, larger arrays as ``f32[100,100]``.
+    """An ``eqx.Module`` that prints like its constructor call: scalars as numbers, larger arrays as ``f32[100,100]``.
 
-    A field that is ``None`` or ``()`` by default, and is so, is left out. A class of settings with ``omits_defaults``
-    leaves out all that have the value the constructor gives them by default.
+    A field that is ``None`` or ``()`` by default is left out if it has that value. A class with ``omits_defaults``
+    leaves out every field that has its default value.
 
     >>> import thalweg as tw
     >>> tw.samplers.HMC(0.3, steps=5), tw.energies.Banana()
@@ -29,21 +28,21 @@ class Module(eqx.Module):
     omits_defaults: ClassVar[bool] = False
 
     def __pdoc__(self, **options: Any) -> wl.AbstractDoc:
-        """What equinox's ``repr`` asks for."""
+        """The document that equinox's ``repr`` prints."""
         outer = options["custom"]
 
         def custom(value: Any) -> wl.AbstractDoc | None:
             return wl.TextDoc(str(np.asarray(value))) if _is_known_scalar(value) else outer(value)
 
         defaults = inspect.signature(type(self)).parameters
-        shown = [
+        fields = [
             (name, value)
             for name, value in _fields(self)
             if name not in defaults or not self._is_omitted(value, defaults[name].default)
         ]
         return wl.bracketed(
             begin=wl.TextDoc(type(self).__name__.lstrip("_") + "("),
-            docs=wl.named_objs(shown, **options | {"custom": custom}),
+            docs=wl.named_objs(fields, **options | {"custom": custom}),
             sep=wl.comma,
             end=wl.TextDoc(")"),
             indent=options["indent"],
@@ -56,13 +55,13 @@ class Module(eqx.Module):
 
 
 def _fields(module: eqx.Module) -> list[tuple[str, Any]]:
-    """The fields that are shown, by name; one that is not yet set, while a constructor runs, is not among them."""
+    """Names and values of the fields to print; leaves out fields that the constructor has not set yet."""
     fields = type(module).__dataclass_fields__.values()
     return [(field.name, vars(module)[field.name]) for field in fields if field.repr and field.name in vars(module)]
 
 
 def _is_known_scalar(value: Any) -> bool:
-    """Whether ``value`` is an array of one number that can be looked at: not traced, not given away, no key."""
+    """Whether ``value`` is a scalar array whose value is available: not traced, not donated, not a random key."""
     if not isinstance(value, (jax.Array, np.ndarray)) or isinstance(value, Tracer) or value.shape != ():
         return False
     if isinstance(value, np.ndarray):
@@ -79,24 +78,24 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 class _Signature(inspect.Signature):
-    """A signature that prints its types by their names alone; the annotations themselves are as they were."""
+    """A signature that prints types by name only; the annotations themselves are unchanged."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return str(self._named())
+        return str(self._with_names())
 
     def format(self, **options: Any) -> str:
-        """What ``help`` asks for since Python 3.13."""
-        return self._named().format(**options)  # pyright: ignore[reportAttributeAccessIssue]
+        """Called by ``help`` since Python 3.13."""
+        return self._with_names().format(**options)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _named(self) -> inspect.Signature:
+    def _with_names(self) -> inspect.Signature:
         parameters = [each.replace(annotation=_Name.of(each.annotation)) for each in self.parameters.values()]
         return inspect.Signature(parameters, return_annotation=_Name.of(self.return_annotation))
 
 
 class _Name:
-    """Stands for a type where a signature is printed."""
+    """The name of a type, used in place of the type when a signature is printed."""
 
     def __init__(self, text: str):
         self.text = text
@@ -115,7 +114,7 @@ _MODULE_PATH = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 
 
 def name_of_type(annotation: Any) -> str:
-    """A type as it is written in a signature, without the modules it comes from.
+    """A type as written in a signature, without module names.
 
     >>> from collections.abc import Callable
     >>> from jaxtyping import Array, PRNGKeyArray
@@ -123,15 +122,15 @@ def name_of_type(annotation: Any) -> str:
     'Callable[[PRNGKeyArray], Array] | None'
     """
     text = _MODULE_PATH.sub("", inspect.formatannotation(annotation))
-    # jaxtyping's type of a key is a union of three, and prints as all of them
+    # jaxtyping's key type is a union of three types, and prints as all three
     return text.replace(_MODULE_PATH.sub("", repr(PRNGKeyArray)), "PRNGKeyArray").replace("NoneType", "None")
 
 
 def shorten_signatures(names: dict[str, Any], public: list[str]) -> None:
-    """Make ``help`` print the types of public functions, and of the methods of public classes, by their names alone.
+    """Make ``help`` print types by name only, for public functions and for the methods of public classes.
 
-    Called at the end of a package with its ``globals()`` and its ``__all__``. What a type checker or beartype reads,
-    ``__annotations__``, stays as it is.
+    Called at the end of a package with its ``globals()`` and its ``__all__``. ``__annotations__``, which type checkers
+    and beartype read, are unchanged.
 
     >>> import thalweg as tw
     >>> help(tw.given)

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar in a terminal or a notebook, lines on stderr anywhere else."""
+"""Progress of long computations: a bar in a terminal or a notebook, lines on stderr anywhere else."""
 
 import contextlib
 import sys
@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import Any, Protocol
 
-# seconds between two lines of a log, between two changes of a notebook's bar, and of work that a log need not mention
+# in seconds: between two lines of a log, between two updates of a notebook's bar, and how long work may take before a
+# log mentions it
 _LINE, _CHANGE, _BRIEF = 10.0, 0.1, 2.0
 
 
 class Advance(Protocol):
-    """What `progress_bar` yields: call it with how much more is done, and a note to show beside the count."""
+    """What `progress_bar` yields; call it with the amount of work just done and a note to show beside the count."""
 
     def __call__(self, more: int = 1, note: str = "") -> None: ...
 
@@ -21,18 +22,18 @@ class Advance(Protocol):
 def progress_bar(
     what: str, total: int, *, shown: bool = True, done: int = 0, count: Callable[[int], str] = str
 ) -> Iterator[Advance]:
-    """Shows how far some work is; yields ``advance(more, note)``, which moves it on.
+    """Show the progress of some work; yields ``advance(more, note)``, which advances the bar.
 
-    In a terminal it is a bar that goes away at the end, in a notebook a bar that stays. Elsewhere, as in a log file, it
-    is a line on stderr every ten seconds and one at the end; work of less than two seconds, or that ends with an
-    exception, has no last line.
+    In a terminal this is a bar that disappears at the end, in a notebook a bar that stays. Elsewhere, for example in a
+    log file, it is a line on stderr every ten seconds and one at the end. There is no last line if the work takes less
+    than two seconds or ends with an exception.
 
     Args:
         what: what is being done, in a few words.
-        total: the number at which all is done.
-        shown: without it nothing is shown.
-        done: the number to begin at.
-        count: how to write such a number, where it is not to be read as it is.
+        total: the count at the end.
+        shown: with False nothing is shown.
+        done: the count at the start.
+        count: formats a count, for example as megabytes.
 
     >>> from thalweg.core.progress import progress_bar
     >>> with progress_bar("sampling", 10, shown=False) as advance:
@@ -53,7 +54,7 @@ def progress_bar(
 
 
 def _in_notebook() -> bool:
-    """Whether this runs in a Jupyter kernel, asked without importing IPython."""
+    """Whether this runs in a Jupyter kernel; does not import IPython."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     return shell is not None and hasattr(shell, "kernel")

@@ -1,4 +1,4 @@
-"""The lines of ``metrics.jsonl``, read with a sentence for every damage."""
+"""Read the lines of ``metrics.jsonl``; every kind of damage has its own error message."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Every line of a run's metrics as a dictionary: ``step``, an update's number, and numbers under their names.
+    """Every line of a run's metrics as a dictionary: ``step``, the update's number, and the metrics by name.
 
-    Lines of evaluations have ``"evaluation": True``; those of updates have rising numbers. A last line cut short by a
-    crash is left out; any other damage is refused by the line's number. A file that is not there has no lines.
+    Lines of evaluations have ``"evaluation": True``; the steps of the other lines increase. A last line cut short by a
+    crash is left out; any other damage is a ValueError with the line's number. A missing file has no lines.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -18,7 +18,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     ...     read_records(path)
     [{'step': 1, 'loss': 0.5}]
     """
-    # damaged bytes stay in their line, to be refused with it
+    # damaged bytes are replaced, so that the error names their line
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     rows, last = [], 0
     for number, line in enumerate(lines, start=1):
@@ -26,11 +26,11 @@ def read_records(path: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except ValueError as problem:
             if number == len(lines):
-                break  # the run is writing this line now, or stopped while it did
-            raise _damaged(path, number, "no JSON") from problem
+                break  # the run is writing this line now, or was stopped while writing it
+            raise _damaged_error(path, number, "no JSON") from problem
         fault = _fault(row, last)
         if fault is not None:
-            raise _damaged(path, number, fault)
+            raise _damaged_error(path, number, fault)
         last = last if "evaluation" in row else row["step"]
         rows.append(row)
     return rows
@@ -50,7 +50,7 @@ def _fault(row: Any, last: int) -> str | None:
     return f"update {step} after update {last}" if "evaluation" not in row and step <= last else None
 
 
-def _damaged(path: Path, number: int, what: str) -> ValueError:
+def _damaged_error(path: Path, number: int, what: str) -> ValueError:
     return ValueError(
         f"{path}: expected a JSON object with a step and numbers on every line, got {what} on line {number}; "
         "remove that line (its update will then have no metrics)"

@@ -1,4 +1,4 @@
-"""Tables as TOML text: read, and written by a small serialiser."""
+"""Read and write TOML."""
 
 import json
 import tomllib
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def write_toml(config: Mapping[str, Any]) -> str:
-    """A configuration as TOML: tables that have a type, and those at the top, get a heading, others stand in line.
+    """A configuration as TOML: top-level tables and tables with a type get a heading, all others are inline tables.
 
-    A list of tables at the top is written as such.
+    A top-level list of tables is written as an array of tables, ``[[name]]``.
 
     >>> from thalweg.core.toml import write_toml
     >>> print(write_toml({"seed": 0, "start": {"type": "from_noise", "noise": {"low": -1.0, "high": 1.0}}}))
@@ -44,19 +44,19 @@ def _is_list_of_tables(value: Any) -> bool:
 
 
 def write_value(value: Any) -> str:
-    """One value as TOML writes it, a table in line."""
+    """One value as TOML; a table as an inline table."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {write_value(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(write_value, value)) + "]"
     if isinstance(value, (bool, str)):
-        # JSON's escapes are TOML's, but for one character that JSON leaves alone
+        # the escapes of JSON are those of TOML, except for one character that JSON does not escape
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The configuration in a file; a missing or broken one is refused in one sentence."""
+    """Read a TOML file; a ValueError if it is missing or broken."""
     try:
         return parse_toml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError as problem:
@@ -66,7 +66,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """TOML text as tables; ``name`` says in a refusal where it stands."""
+    """Parse TOML text; error messages call it ``name``."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:

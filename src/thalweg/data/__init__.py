@@ -1,4 +1,4 @@
-"""Data: toys with known densities, image sets, readers for the usual formats, a catalogue with checked downloads."""
+"""Data: toy densities, image sets, readers for common file formats, and a catalogue with verified downloads."""
 
 from thalweg.core import shorten_signatures
 from thalweg.data.celeba import Attributes, read_celeba, read_celeba_attributes

@@ -1,4 +1,4 @@
-"""Files opened within bounds: regular ones only, of a size that fits, unpacked no further than a limit."""
+"""Read files safely: regular files only, with limits on their size, packed and unpacked."""
 
 import gzip
 import stat
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from thalweg.core import as_path
 
-MOST_BYTES = 2**32  # that one file may fill in memory: a damaged or hostile one claims any size
-MOST_UNPACKED = 2**30  # of one compressed file: the largest of the catalogue unpacks to 180 MB
+MOST_BYTES = 2**32  # of memory for one file: a damaged or hostile file may claim any size
+MOST_UNPACKED = 2**30  # of one compressed file; the largest of the catalogue unpacks to 180 MB
 _COMPRESSIONS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _CHUNK = 2**20
 
 
 def require_file(path: str | Path, what: str) -> Path:
-    """The path, if there is a regular file; else the sentence that says what was expected there.
+    """The path, if it is a regular file; else a ValueError that says what was expected.
 
-    A pipe would be waited for without end, and a device has no end.
+    Reading a pipe could block forever, and a device may have no end.
     """
     place = as_path("path", path)
     if place.is_file():
@@ -28,12 +28,12 @@ def require_file(path: str | Path, what: str) -> Path:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether there is a file itself, not a link to one, a pipe or a device."""
+    """Whether this is a regular file, not a link, a pipe or a device."""
     return stat.S_ISREG(path.lstat().st_mode)
 
 
 def read_bounded(place: Path, most: int, fix: str) -> bytes:
-    """The bytes of a file of at most ``most``; ``fix`` says what to do about a larger one."""
+    """The content of a file of at most ``most`` bytes; ``fix`` says in the error what to do about a larger one."""
     size = place.stat().st_size
     if size > most:
         raise ValueError(f"{place}: expected at most {most / 1e6:.0f} MB, got {size / 1e6:.0f} MB; {fix}")
@@ -42,7 +42,7 @@ def read_bounded(place: Path, most: int, fix: str) -> bytes:
 
 
 def read_at_most(stream: BufferedIOBase, most: int) -> bytes:
-    """The next ``most`` bytes of a stream or what there is: in pieces, since memory is taken for all that is asked."""
+    """At most ``most`` bytes of a stream, read in pieces, since ``read(most)`` may allocate ``most`` bytes at once."""
     content = bytearray()
     while len(content) < most and (piece := stream.read(min(_CHUNK, most - len(content)))):
         content += piece
@@ -50,7 +50,7 @@ def read_at_most(stream: BufferedIOBase, most: int) -> bytes:
 
 
 def read_gzipped(place: Path) -> bytes:
-    """The content of a file, unpacked if it is gzipped: by content, since browsers often unpack and keep the name."""
+    """The content of a file, unpacked if its content is gzipped; browsers often unpack a file and keep its name."""
     content = read_bounded(place, MOST_UNPACKED, "split it, or save its arrays as .npy")
     if content[:2] != b"\x1f\x8b":
         return content
@@ -70,7 +70,7 @@ def read_gzipped(place: Path) -> bytes:
 
 
 def check_member(member: zipfile.ZipInfo, archive: Path, most: int) -> zipfile.ZipInfo:
-    """A member of a zip archive that can be read: a plain file, stored or deflated, not encrypted, not too large."""
+    """The member of a zip archive, if it is a plain file, stored or deflated, not encrypted and not too large."""
     mode = member.external_attr >> 16
     if member.is_dir() or (stat.S_IFMT(mode) not in (0, stat.S_IFREG)):
         problem, fix = "a folder, a link or a device", "pack files only"

@@ -75,7 +75,7 @@ def _lines(place: Path) -> list[str]:
 
 
 def _is_plain_name(name: str) -> bool:
-    """Whether a name stays in its folder: neither a path nor a way up."""
+    """Whether a name is a plain file name, not a path."""
     return name.isprintable() and not any(mark in name for mark in ("/", "\\", ":")) and name not in (".", "..")
 
 
@@ -92,9 +92,9 @@ def read_celeba(
     """Read CelebA: images (n, size, size, channels) uint8, labels (n, attributes) in {0, 1} (Liu et al. 2015).
 
     The folder holds the images, as `img_align_celeba/` or `img_align_celeba.zip` (read without unpacking),
-    `list_attr_celeba.txt`, and where there is one `list_eval_partition.txt`: its part 0 is for training and 2 for
-    testing, part 1 (validation) is left out; without it all rows are training rows. The crop of 140 pixels leaves the
-    face (Song and Ermon 2019). `attributes` chooses columns by name, `limit` takes the first rows of each part.
+    `list_attr_celeba.txt`, and optionally `list_eval_partition.txt`: its part 0 is for training, part 2 for testing,
+    and part 1 (validation) is left out. Without it all rows are training rows. The crop of 140 pixels keeps the face
+    (Song and Ermon 2019). `attributes` chooses columns by name, `limit` takes the first rows of each part.
 
     >>> read_celeba("no/such/folder")
     Traceback (most recent call last):
@@ -142,7 +142,7 @@ def _partition(path: Path, files: tuple[str, ...]) -> np.ndarray:
 
 
 def _celeba_images(place: Path) -> tuple[Callable[[str], Callable[[], Stream]], Callable[[], Any]]:
-    """How to open an image by its name, and how to be done with it."""
+    """A function from an image's name to its opener, and a function that closes the archive."""
     folder, archive = place / "img_align_celeba", place / "img_align_celeba.zip"
     if folder.is_dir():
         return lambda name: file_opener(require_inside(folder / name, place, "a CelebA image")), lambda: None

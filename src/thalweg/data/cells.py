@@ -1,4 +1,4 @@
-"""The cells of a CSV file as text: encoding, delimiter, header, and every broken line named by its place."""
+"""Read the cells of a CSV file as text: encoding, delimiter and header; errors name the line."""
 
 import csv
 import io
@@ -17,8 +17,8 @@ _MOST_CELLS = 20_000_000
 def read_cells(place: Path, delimiter: str | None = None) -> tuple[tuple[str, ...], list[list[str]]]:
     """The names of the columns and the rows of cells; columns without a header are called 0, 1, ….
 
-    The delimiter is a comma, semicolon or tab, the one that the first line has most of. The first line is a header if
-    some column has text there and a number below it, or if all of it is text.
+    The delimiter is the most frequent of comma, semicolon and tab in the first line. The first line is a header if some
+    column has text there and a number below it, or if all its cells are text.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -28,7 +28,7 @@ def read_cells(place: Path, delimiter: str | None = None) -> tuple[tuple[str, ..
     (('size', 'kind'), [['1', 'cat'], ['', 'dog']])
     """
     content = read_bounded(place, _MOST_BYTES, "take fewer rows, or save the numbers as .npy")
-    text = _decoded(content, place)
+    text = _decode(content, place)
     rows = _rows(text, delimiter or max(",;\t", key=text.partition("\n")[0].count), place)
     if rows and _has_header(rows):
         names, rows = tuple(cell or str(i) for i, cell in enumerate(rows[0])), rows[1:]
@@ -42,7 +42,7 @@ def read_cells(place: Path, delimiter: str | None = None) -> tuple[tuple[str, ..
 def drop_columns(
     names: tuple[str, ...], rows: list[list[str]], drop: Sequence[str], place: Path
 ) -> tuple[tuple[str, ...], list[list[str]]]:
-    """The columns that are not named in ``drop``; a name that is none of theirs is refused."""
+    """The names and rows without the columns in ``drop``; an unknown name is a ValueError."""
     if not drop:
         return names, rows
     for each in drop:
@@ -54,9 +54,9 @@ def drop_columns(
     return tuple(names[i] for i in kept), [[row[i] for i in kept] for row in rows]
 
 
-def _decoded(content: bytes, place: Path) -> str:
+def _decode(content: bytes, place: Path) -> str:
     try:
-        return content.decode("utf-8-sig")  # spreadsheets put a mark before the first cell
+        return content.decode("utf-8-sig")  # spreadsheets write a byte order mark
     except UnicodeDecodeError as error:
         start = error.start + 3 * content.startswith(b"\xef\xbb\xbf")
         line = content.count(b"\n", 0, start) + 1
@@ -95,7 +95,7 @@ def _rows(text: str, delimiter: str, place: Path) -> list[list[str]]:
 
 
 def number(cell: str) -> float | None:
-    """A cell as a number, NaN and infinity among them; None where it is none."""
+    """A cell as a number, which may be NaN or infinite; None if it is not a number."""
     try:
         return float(cell)
     except ValueError:

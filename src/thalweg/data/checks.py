@@ -1,4 +1,4 @@
-"""What a data set is, and the one place where bad data is refused."""
+"""`Dataset`, and the checks of data and labels."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from thalweg.spaces.checks import as_shape
 
 
 class Dataset(NamedTuple):
-    """Rows to train on and rows held out: `x` is `(rows, *event)`, labels and test rows are None where there are none.
+    """Training rows and test rows `(rows, *event)`, with labels; labels and test rows may be None.
 
     >>> Dataset(np.zeros((3, 2), np.float32)).x_test is None
     True
@@ -26,10 +26,10 @@ class Dataset(NamedTuple):
 def check_array(
     x: Any, *, event_shape: tuple[int, ...] | None = None, integers: bool = False, name: str = "data"
 ) -> np.ndarray | jax.Array:
-    """Return `x`, shape `(rows, *event)`, unchanged if a model can be fitted to it; else one ValueError sentence.
+    """Return `x`, shape `(rows, *event)`, unchanged if a model can be fitted to it; else raise a ValueError.
 
-    Refused: no rows, NaN or infinity, masked arrays, integers where floats are needed (admitted with `integers=True`,
-    for binary, spin, categorical and count data), and, where `event_shape` is given, rows of another shape.
+    Refused are arrays without rows, NaN and infinity, masked arrays, integers (unless `integers=True`, for binary,
+    spin, categorical and count data), and rows of another shape than `event_shape`, if given.
 
     >>> check_array(np.ones((3, 2), np.float32), event_shape=(2,)).shape
     (3, 2)
@@ -86,7 +86,7 @@ def _check_finite(array: np.ndarray, name: str) -> None:
 
 
 def check_labels(y: Any, rows: int, *, name: str = "labels") -> np.ndarray:
-    """Return labels as an array if there is one entry per row.
+    """Return labels as an array; a ValueError unless there is one label per row.
 
     >>> check_labels([0, 1, 1], 3)
     array([0, 1, 1])
@@ -102,9 +102,9 @@ def check_labels(y: Any, rows: int, *, name: str = "labels") -> np.ndarray:
 
 
 def hold_out(x: np.ndarray, y: np.ndarray | None = None, *, fraction: float, key: jax.Array) -> Dataset:
-    """Split rows at random into training and test rows; labels go with their rows.
+    """Split rows at random into training and test rows, with their labels.
 
-    `round(fraction * rows)` rows are held out, at least one row on each side.
+    `round(fraction * rows)` rows become test rows; at least one row must remain on each side.
 
     >>> split = hold_out(np.arange(10.0), np.arange(10), fraction=0.2, key=jax.random.key(0))
     >>> len(split.x_train), len(split.x_test), bool((split.x_test == split.y_test).all())

@@ -1,13 +1,13 @@
-"""Columns of a table as coordinates that a continuous energy can be trained on, and samples back as rows of the table.
+"""Encode the columns of a table as coordinates for a continuous energy, and decode samples as rows of the table.
 
-A column of numbers is standardised through its own quantiles: its value at rank p becomes ``Φ⁻¹(p)``, so that every
-column has mean 0 and spread 1 whatever its tails, and decoding ``Φ`` back through the quantiles stays within its range.
-Tied values, whole numbers and the names of two categories share out an interval of p by their frequency, and a row gets
-a random place in its share (dequantisation: Theis, van den Oord and Bethge 2016). Three and more categories are one
-coordinate each, the largest of which is the row's (argmax: Hoogeboom et al. 2021).
+A column of numbers is standardised through its quantiles: the value at rank p becomes ``Φ⁻¹(p)``, so that every column
+has mean 0 and standard deviation 1 whatever its tails. Decoding applies ``Φ`` and the quantiles, and so stays within
+the column's range. Tied values, whole numbers and two categories divide the interval of p by frequency, and a row gets
+a random rank within its share (dequantisation: Theis, van den Oord and Bethge 2016). Three or more categories get one
+coordinate each; the row's category is the largest (argmax: Hoogeboom et al. 2021).
 
-The coordinates of all columns together are then turned to their principal axes and divided by the spread along each, so
-that a standard normal is already right about every column and every correlation, and an energy has the rest to learn.
+The coordinates of all columns are then rotated to their principal axes and divided by the standard deviation along
+each. A standard normal then already has the right columns and correlations, and an energy learns the rest.
 """
 
 import math
@@ -25,21 +25,21 @@ _FEW_LEVELS = 32  # of any other column of numbers
 _KNOTS = 513
 _MOST_COORDINATES = 1000
 _LEAST_VARIANCE = 0.01
-_MARGIN = 0.15  # of a share of ranks left empty at either end, the room in which a smooth energy can change
-_APART, _NOISE = 1.25, 0.35  # the coordinates of three and more categories
+_MARGIN = 0.15  # of a share of ranks left empty at either end, where a smooth energy can change
+_APART, _NOISE = 1.25, 0.35  # mean and noise of the coordinates of three or more categories
 
 
 class Column(NamedTuple):
-    """One column: its name, its kind, what stands for its missing cells, and how many of these there were.
+    """One column: its name, its kind, the value that fills missing cells, and how many were missing.
 
     | kind | ``values`` | ``ranks`` | coordinates |
     |---|---|---|---|
     | constant | the one value | | 0 |
     | number | quantiles | none: evenly spaced from 0 to 1 | 1 |
-    | levels | the values in order | the cumulated shares, from 0 to 1 | 1 |
+    | levels | the values in order | the cumulative shares, from 0 to 1 | 1 |
     | category | the names | | as many as names |
 
-    ``decimals`` are those written back; None where the values are names.
+    ``decimals`` is the number of decimals written back; None if the values are names.
 
     >>> from thalweg.data import fit_columns
     >>> fit_columns([["red"], ["blue"], ["green"]] * 2, ["colour"]).columns[0].kind
@@ -56,12 +56,12 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many coordinates the column has."""
+        """The number of coordinates of the column."""
         return {"constant": 0, "category": len(self.values)}.get(self.kind, 1)
 
 
 class Columns(NamedTuple):
-    """The columns of a table in order, learnt by `fit_columns`.
+    """The columns of a table in order, fitted by `fit_columns`.
 
     >>> rows = [["1", "a"], ["2", "b"], ["4", "a"], ["", "b"]]
     >>> columns = fit_columns(rows, ["size", "kind"])
@@ -85,11 +85,11 @@ class Columns(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many coordinates a row has."""
+        """The number of coordinates of a row."""
         return sum(column.width for column in self.columns)
 
     def encode(self, rows: Sequence[Sequence[Cell]], *, seed: int = 0) -> np.ndarray:
-        """Rows of cells as coordinates ``(rows, width)`` float32; where a tie leaves a choice, ``seed`` makes it."""
+        """Encode rows of cells as coordinates ``(rows, width)`` float32; ``seed`` is that of the dequantisation."""
         random = np.random.default_rng(seed)
         for number, row in enumerate(rows, start=1):
             if len(row) != len(self.columns):
@@ -101,7 +101,7 @@ class Columns(NamedTuple):
         return ((scores - np.array(self.mean)) @ np.array(self.axes)).astype(np.float32)
 
     def decode(self, x: np.ndarray) -> list[list[Cell]]:
-        """Coordinates ``(rows, width)`` as rows of cells: numbers within their column's range, names of its own."""
+        """Decode coordinates ``(rows, width)`` as rows of cells; numbers are within the range of their column."""
         points = np.asarray(x, np.float64)
         if points.ndim != 2 or points.shape[1] != self.width:
             raise ValueError(
@@ -117,13 +117,13 @@ class Columns(NamedTuple):
         return [list(row) for row in zip(*cells, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        """The columns as a tree of plain values."""
+        """The columns as plain values for JSON."""
         columns = [column._asdict() for column in self.columns]
         return {"version": 1, "columns": columns, "mean": self.mean, "axes": self.axes}
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "Columns":
-        """The columns that `to_json` gave; another tree is refused."""
+        """The columns that `to_json` wrote; anything else is a ValueError."""
         try:
             if tree["version"] != 1:
                 raise ValueError(f"version {tree['version']}")
@@ -137,12 +137,12 @@ class Columns(NamedTuple):
 
 
 def fit_columns(rows: Sequence[Sequence[Cell]], names: Sequence[str], *, name: str = "table") -> Columns:
-    """Learn the kind, the scale and the categories of every column from rows of cells, as text or as values.
+    """Fit the kind, the scale and the categories of every column to rows of cells, given as text or as values.
 
-    A cell is missing where it is empty, None, NaN or a usual word for it (``NA``, ``?``, …): the median stands for it
-    in a column of numbers, else the most frequent name. A column of one value is kept aside and written back as it was.
-    Refused by name, each in one sentence: dates, free text and other columns of too many names, and columns that count
-    the rows. ``name`` is what messages call the table.
+    A cell is missing if it is empty, None, NaN or a common marker (``NA``, ``?``, …). It is filled with the median in a
+    column of numbers, else with the most frequent name. A constant column has no coordinates and is written back as it
+    was. Dates, free text, columns of too many names and columns that count the rows are a ValueError. ``name`` is what
+    messages call the table.
 
     >>> fit_columns([["3", "2020-01-31"], ["4", "2020-02-29"]], ["size", "day"])
     Traceback (most recent call last):
@@ -168,7 +168,7 @@ the column out with drop=["day"] (--set data.drop='["day"]'), or write the days 
 
 
 def describe(column: Column) -> str:
-    """What a column is, in words for the screen.
+    """A description of a column for the screen.
 
     >>> describe(fit_columns([["1"], ["2"], [""], ["4"]], ["age"]).columns[0])
     'whole numbers from 1 to 4; 1 missing, set to the median 2'
@@ -189,15 +189,15 @@ def describe(column: Column) -> str:
 
 
 def _scores(columns: tuple[Column, ...], rows: Sequence[Sequence[Cell]], random: np.random.Generator) -> np.ndarray:
-    """The coordinates of every column beside each other, before they are turned."""
+    """The coordinates of all columns, before the rotation."""
     parts = [
-        _encode(column, _filled(column, [row[place] for row in rows]), random) for place, column in enumerate(columns)
+        _encode(column, _fill_missing(column, [row[i] for row in rows]), random) for i, column in enumerate(columns)
     ]
     return np.concatenate(parts, axis=1)
 
 
 def _principal_axes(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean, and the map to principal axes of spread 1; an axis of next to none is not blown up to it."""
+    """The mean, and the map to principal axes of variance 1; axes with almost no variance are not scaled up to 1."""
     mean = scores.mean(axis=0)
     variances, axes = np.linalg.eigh((scores - mean).T @ (scores - mean) / len(scores))
     return mean, axes / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
@@ -218,11 +218,11 @@ def _fit(cells: list[Cell], name: str, table: str) -> Column:
         if len(names) > 2:
             return Column(name, "category", names, fill=fill, missing=missing)
         return Column(name, "levels", names, _shares(cells, names, fill), fill=fill, missing=missing)
-    # the lower of two middle values, which is one of the column's own
+    # the lower of two middle values, which occurs in the column
     fill = float(np.quantile(np.array(present, float), 0.5, method="lower"))
     filled = np.array([fill if is_missing(cell) else value_of(cell, True) for cell in cells], float)
     if len(values) == 1:
-        one = _written(float(values[0]), kind.decimals)
+        one = _round_cell(float(values[0]), kind.decimals)
         return Column(name, "constant", (one,), decimals=kind.decimals, fill=one, missing=missing)
     if len(values) <= (_MOST_LEVELS if kind.decimals == 0 else _FEW_LEVELS):
         levels = tuple(map(float, values))
@@ -237,8 +237,8 @@ def _shares(cells: list[Cell], names: tuple[str, ...], fill: str) -> tuple[float
     return (0.0, first / len(cells), 1.0)
 
 
-def _filled(column: Column, cells: Sequence[Cell]) -> list[Any]:
-    """The cells as values of the column, missing ones filled; what the column cannot hold is refused by its row."""
+def _fill_missing(column: Column, cells: Sequence[Cell]) -> list[Any]:
+    """The values of the cells, missing ones filled; a ValueError names the row of a cell that does not fit."""
     numeric = column.decimals is not None
     known = None if numeric or column.kind == "constant" else set(column.values)
     values = []
@@ -265,20 +265,20 @@ def _encode(column: Column, values: list[Any], random: np.random.Generator) -> n
     if column.kind == "levels":
         if column.decimals is None:
             level = np.array([column.values.index(value) for value in values])
-        else:  # a value between two levels goes with the nearer one
+        else:  # a value between two levels is rounded to the nearer one
             known = np.array(column.values, float)
             level = np.argmin(np.abs(known - np.array(values, float)[:, None]), axis=1)
         ranks = np.array(column.ranks)
         rank = ranks[level] + place * (ranks[level + 1] - ranks[level])
     else:
         rank = _rank(np.array(values, float), np.array(column.values, float), place)
-        edge = 0.01 / max(len(column.values), 100)  # the ends of the range are a few spreads away, not infinitely far
+        edge = 0.01 / max(len(column.values), 100)  # keeps the ends of the range a few deviations away, not infinite
         rank = np.clip(rank, edge, 1 - edge)
     return ndtri(rank)[:, None]
 
 
 def _rank(values: np.ndarray, knots: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Ranks by linear interpolation between quantiles; a value that is several of them is placed among their ranks."""
+    """Ranks by linear interpolation between quantiles; a value equal to several quantiles gets a rank among theirs."""
     ranks = np.linspace(0, 1, len(knots))
     inside = np.clip(values, knots[0], knots[-1])
     first = np.searchsorted(knots, inside, "left")
@@ -289,7 +289,7 @@ def _rank(values: np.ndarray, knots: np.ndarray, place: np.ndarray) -> np.ndarra
 
 
 def _encode_category(codes: np.ndarray, width: int, random: np.random.Generator) -> np.ndarray:
-    """Noise about +apart at the row's own category and -apart at the others; the row's own is always the largest."""
+    """Noise about +apart for the row's category and -apart for the others; the row's category is always the largest."""
     noise = _NOISE * np.clip(random.standard_normal((len(codes), width)), -3, 3)
     own = np.arange(width) == codes[:, None]
     return np.where(own, _APART, -_APART) + noise
@@ -304,11 +304,11 @@ def _decode(column: Column, z: np.ndarray) -> list[Cell]:
     if column.kind == "levels":
         level = np.clip(np.searchsorted(np.array(column.ranks), rank, "right") - 1, 0, len(column.values) - 1)
         chosen = [column.values[code] for code in level]
-        return chosen if column.decimals is None else [_written(each, column.decimals) for each in chosen]
+        return chosen if column.decimals is None else [_round_cell(each, column.decimals) for each in chosen]
     knots = np.array(column.values, float)
     numbers = np.interp(rank, np.linspace(0, 1, len(knots)), knots)
-    return [_written(float(number), column.decimals) for number in numbers]
+    return [_round_cell(float(number), column.decimals) for number in numbers]
 
 
-def _written(value: Any, decimals: int | None) -> Cell:
+def _round_cell(value: Any, decimals: int | None) -> Cell:
     return round(float(value)) if decimals == 0 else round(float(value), decimals or 0)

@@ -1,4 +1,4 @@
-"""Images that are files: any folder of images, in the order of their paths."""
+"""Read folders of image files, in the order of their paths."""
 
 import io
 import os
@@ -21,7 +21,7 @@ _ORIENTATION = 0x0112
 
 
 class Pictures(NamedTuple):
-    """What the pictures of a folder are like: how many, of what height and width, whether they are grey.
+    """The pictures of a folder: their number, their height and width, and whether they are grey.
 
     >>> Pictures(count=100, height=32, width=32, grey=False).height
     32
@@ -34,9 +34,9 @@ class Pictures(NamedTuple):
 
 
 def measure_pictures(folder: str | Path, *, same_size: bool = True, same_kind: bool = True) -> Pictures:
-    """Read the headers of all images under a folder; a picture of another size or kind than the first is refused.
+    """Read the headers of all images in a folder; a ValueError if one differs from the first in size or kind.
 
-    `same_size` and `same_kind` (grey or colour) say whether they must agree; what is returned is the first one's.
+    `same_size` and `same_kind` (grey or colour) say what must agree; the size and kind returned are those of the first.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -49,7 +49,7 @@ def measure_pictures(folder: str | Path, *, same_size: bool = True, same_kind: b
     files = _image_files(_folder(folder))
     for file in files:
         with file_opener(file)() as stream, open_picture(stream, str(file)) as image:
-            turned = image.getexif().get(_ORIENTATION, 1) >= 5  # stored lying on its side
+            turned = image.getexif().get(_ORIENTATION, 1) >= 5  # stored rotated by a quarter turn
             width, height = image.size[::-1] if turned else image.size
             found = (file, height, width, is_grey(image))
         first = first or found
@@ -72,12 +72,12 @@ def measure_pictures(folder: str | Path, *, same_size: bool = True, same_kind: b
 def read_image_folder(
     folder: str | Path, *, size: Size = None, crop: Crop = None, grey: bool | None = False, progress: bool = False
 ) -> Dataset:
-    """Read all images under a folder, in the order of their paths, as (n, height, width, channels) uint8.
+    """Read all images in a folder, in the order of their paths, as (n, height, width, channels) uint8.
 
-    If the folder holds `train` and `test` and no other images, they are the two parts. In each part, where every image
-    lies in a subfolder, the subfolders in order of name are the classes 0, 1, …; else there are no labels.
-    `size`, `crop` and `grey` are those of `decode_image`; without `size` all images must have one shape already. Links
-    are followed only inside the folder, and nothing outside it is read.
+    If the folder holds `train` and `test` and no other images, these are the training and test images. If every image
+    of a part is in a subfolder, the subfolders in alphabetical order are the classes 0, 1, …; else there are no labels.
+    `size`, `crop` and `grey` are those of `decode_image`; without `size` all images must have the same shape. Links are
+    followed only within the folder, and nothing outside it is read.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -97,7 +97,7 @@ def read_image_folder(
         return pictures, labels
 
     if {_class(file, place) for file in _image_files(place)} == {"train", "test"}:
-        classes = _classes(place / "train")  # the test part is numbered as the training part is
+        classes = _classes(place / "train")  # test classes are numbered as training classes
         extra = set(_classes(place / "test")) - set(classes)
         if classes and extra:
             raise ValueError(
@@ -117,7 +117,7 @@ def _folder(folder: str | Path) -> Path:
 
 def _image_files(folder: Path) -> list[Path]:
     files: list[Path] = []
-    for place, _, names in os.walk(folder):  # which follows no links to folders
+    for place, _, names in os.walk(folder):  # does not follow links to folders
         found = (Path(place) / name for name in names if not name.startswith("."))
         files += [require_inside(file, folder) for file in found if file.suffix.lower() in SUFFIXES]
         if len(files) > _MOST_FILES:
@@ -129,7 +129,7 @@ def _image_files(folder: Path) -> list[Path]:
 
 
 def require_inside(file: Path, folder: Path, what: str = "an image") -> Path:
-    """The file, if it is a regular one that lies in the folder; a pipe would be waited for without end."""
+    """The file, if it is a regular file inside the folder; reading a pipe could block forever."""
     require_file(file, what)
     if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{file}: expected {what}, got a link out of the folder; put the image itself there")
@@ -137,7 +137,7 @@ def require_inside(file: Path, folder: Path, what: str = "an image") -> Path:
 
 
 def _class(file: Path, folder: Path) -> str:
-    """The subfolder an image lies in, empty at the top."""
+    """The subfolder that contains an image; empty at the top level."""
     parts = file.relative_to(folder).parts
     return parts[0] if len(parts) > 1 else ""
 
@@ -148,7 +148,7 @@ def _classes(folder: Path) -> tuple[str, ...]:
 
 
 def file_opener(file: Path) -> Callable[[], Stream]:
-    """How to open a file when its turn comes."""
+    """A function that opens the file."""
     return lambda: io.BytesIO(read_bounded(file, MOST_FILE, "make the picture smaller"))
 
 
@@ -160,7 +160,7 @@ def stack_images(
     grey: bool | None,
     progress: bool,
 ) -> np.ndarray:
-    """Decode the images one by one into a single array, allocated once: sets of faces fill much of the memory."""
+    """Decode the images one by one into a single array, allocated once, since large sets fill much of the memory."""
     pictures: np.ndarray | None = None
     with progress_bar("reading images", len(names), shown=progress) as advance:
         for i, (opener, name) in enumerate(zip(openers, names, strict=True)):

@@ -57,9 +57,10 @@ def read_idx(path: str | Path) -> np.ndarray:
 def read_cifar10(path: str | Path) -> Dataset:
     """Read CIFAR-10's python batches as they are: images (n, 32, 32, 3) uint8 and labels (n,) int32.
 
-    `path` is the folder with `data_batch_1` … `data_batch_5` and `test_batch`, a folder that holds it or the archive
-    as `cifar-10-batches-py` or `cifar-10-python.tar.gz`, or the archive itself, which is read without unpacking.
-    Batches are pickles: they are read by `thalweg.data.pickles`, which runs nothing (Krizhevsky 2009).
+    `path` is the folder with `data_batch_1` … `data_batch_5` and `test_batch`, a folder that contains it as
+    `cifar-10-batches-py`, a folder that contains the archive `cifar-10-python.tar.gz`, or the archive itself, which is
+    read without unpacking. The batches are pickles (Krizhevsky 2009); they are read by `thalweg.data.pickles`, which
+    runs no code.
 
     >>> read_cifar10("no/such/folder")
     Traceback (most recent call last):
@@ -98,14 +99,14 @@ def _batch(content: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072 or len(rows) == 0:
         raise ValueError(f"{name}: expected uint8 rows (n, 3072), got {rows.dtype} {rows.shape}; get the file again")
     labels = batch["labels"]
-    # one by one: numpy would go down into lists within lists without end
+    # checked one by one: numpy would descend into nested lists without limit
     if not isinstance(labels, (list, np.ndarray)) or not all(isinstance(each, (int, np.integer)) for each in labels):
         raise ValueError(f"{name}: expected labels that are whole numbers, got something else; get the file again")
     labels = check_labels(labels, len(rows), name=f"{name}, labels").astype(np.int32)
     return rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
 
-def _missing(place: Path, name: str) -> ValueError:
+def _missing_error(place: Path, name: str) -> ValueError:
     batches = ", ".join((*_CIFAR_TRAIN, _CIFAR_TEST))
     return ValueError(f"{place}: expected the CIFAR-10 batches {batches}, got no {name}; put the missing files there")
 
@@ -113,15 +114,15 @@ def _missing(place: Path, name: str) -> ValueError:
 def _folder_opener(folder: Path) -> Callable[[str], Stream]:
     def open_batch(name: str) -> Stream:
         if not (folder / name).exists():
-            raise _missing(folder, name)
+            raise _missing_error(folder, name)
         return require_file(folder / name, "a CIFAR-10 batch").open("rb")
 
     return open_batch
 
 
 def _archive_opener(archive: Path) -> Callable[[str], Stream]:
-    """Batches by name in a tar archive: its plain files only, neither links nor files with holes."""
-    content = io.BytesIO(read_gzipped(archive))  # bounded before tarfile reads headers of any length
+    """A function that opens batches in a tar archive by name; only regular files, no links and no sparse files."""
+    content = io.BytesIO(read_gzipped(archive))  # of limited size, before tarfile reads headers of any length
     wanted: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=content, mode="r:") as tar:
@@ -141,7 +142,7 @@ def _archive_opener(archive: Path) -> Callable[[str], Stream]:
 
     def open_batch(name: str) -> Stream:
         if name not in wanted:
-            raise _missing(archive, name)
+            raise _missing_error(archive, name)
         return io.BytesIO(wanted[name])
 
     return open_batch

@@ -14,9 +14,9 @@ from thalweg.data.sources import CATALOGUE, data_folder, require
 
 
 def scale_pixels(pixels: np.ndarray, levels: int = 256) -> np.ndarray:
-    """Integers 0 … levels-1 to float32 in the open interval (-1, 1): `2(k + ½)/levels - 1`, the middle of bin k.
+    """Map integers 0 … levels-1 to float32 in the open interval (-1, 1): `2(k + ½)/levels - 1`, the middle of bin k.
 
-    The bins tile the interval, so that adding uniform noise of one bin's width dequantises without leaving it.
+    The bins fill the interval, so dequantised values, with uniform noise of one bin's width added, stay inside it.
 
     >>> scale_pixels(np.array([0, 255], np.uint8))
     array([-0.99609375,  0.99609375], dtype=float32)
@@ -39,7 +39,7 @@ def scale_pixels(pixels: np.ndarray, levels: int = 256) -> np.ndarray:
 
 
 def to_pixels(x: np.ndarray, levels: int = 256) -> np.ndarray:
-    """The inverse of `scale_pixels`: values to uint8 levels, what lies outside (-1, 1) to the nearest end.
+    """The inverse of `scale_pixels`: values to uint8 levels; values outside (-1, 1) are clipped.
 
     >>> to_pixels(np.array([-0.99609375, 0.0, 0.99609375, 1.2]))
     array([  0, 128, 255, 255], dtype=uint8)
@@ -51,7 +51,7 @@ def to_pixels(x: np.ndarray, levels: int = 256) -> np.ndarray:
     return np.clip(np.floor((values + 1) * (levels / 2)), 0, levels - 1).astype(np.uint8)
 
 
-def _scaled(data: Dataset, raw: bool, levels: int = 256) -> Dataset:
+def _scale(data: Dataset, raw: bool, levels: int = 256) -> Dataset:
     if flag("raw", raw):
         return data
     x_test = None if data.x_test is None else scale_pixels(data.x_test, levels)
@@ -59,10 +59,10 @@ def _scaled(data: Dataset, raw: bool, levels: int = 256) -> Dataset:
 
 
 def digits(*, raw: bool = False) -> Dataset:
-    """Handwritten digits 8×8×1: 1500 training and 297 test images, stratified by class, always the same ones.
+    """Handwritten digits 8×8×1: 1500 training and 297 test images, stratified by class, in a fixed split.
 
-    Part of scikit-learn, nothing is fetched; 17 grey levels 0 … 16 (`raw=True` gives them as uint8). The test set of
-    the UCI Optical Recognition of Handwritten Digits data (Alpaydin and Kaynak 1998).
+    They are part of scikit-learn, so nothing is downloaded. They have 17 grey levels 0 … 16 (`raw=True` gives them as
+    uint8). This is the test set of the UCI Optical Recognition of Handwritten Digits data (Alpaydin and Kaynak 1998).
 
     >>> digits().x_train.shape
     (1500, 8, 8, 1)
@@ -74,7 +74,7 @@ def digits(*, raw: bool = False) -> Dataset:
     pixels = np.asarray(rows, np.uint8).reshape(-1, 8, 8, 1)
     labels = np.asarray(classes, np.int32)
     train, test = train_test_split(np.arange(len(labels)), test_size=297, stratify=labels, random_state=0)
-    return _scaled(Dataset(pixels[train], labels[train], pixels[test], labels[test]), raw, levels=17)
+    return _scale(Dataset(pixels[train], labels[train], pixels[test], labels[test]), raw, levels=17)
 
 
 def mnist(folder: str | Path | None = None, *, raw: bool = False) -> Dataset:
@@ -115,7 +115,7 @@ def _idx_set(name: str, folder: str | Path | None, raw: bool) -> Dataset:
         check_labels(labels, len(pictures), name=f"{place}, {part} labels")
         return pictures[..., None], labels.astype(np.int32)
 
-    return _scaled(Dataset(*read("train"), *read("t10k")), raw)
+    return _scale(Dataset(*read("train"), *read("t10k")), raw)
 
 
 def cifar10(folder: str | Path | None = None, *, raw: bool = False) -> Dataset:
@@ -130,7 +130,7 @@ cifar10` or put the files there
     """
     place = _place("cifar10", folder)
     require(CATALOGUE["cifar10"], place)
-    return _scaled(read_cifar10(place), raw)
+    return _scale(read_cifar10(place), raw)
 
 
 def celeba(
@@ -155,7 +155,7 @@ def celeba(
     place = _place("celeba", folder)
     require(CATALOGUE["celeba"], place)
     data = read_celeba(place, size=size, crop=crop, grey=grey, attributes=attributes, limit=limit, progress=progress)
-    return _scaled(data, raw)
+    return _scale(data, raw)
 
 
 def _place(name: str, folder: str | Path | None) -> Path:

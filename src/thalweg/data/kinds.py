@@ -1,4 +1,4 @@
-"""What a column of a table holds: numbers or categories; dates, free text and row numbers are refused by name."""
+"""The kind of a column: numbers or categories; dates, free text and row numbers are refused."""
 
 import math
 import re
@@ -22,14 +22,14 @@ _DATES = (
 
 
 class Kind(NamedTuple):
-    """Whether a column holds numbers, and with how many decimals they are written; None where they are names."""
+    """Whether a column holds numbers, and how many decimals they have; ``decimals`` is None for categories."""
 
     numeric: bool
     decimals: int | None
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell is empty, None, NaN or a usual word for a missing value.
+    """Whether a cell is empty, None, NaN or a common marker of a missing value.
 
     >>> [is_missing(cell) for cell in ("", " NA ", None, float("nan"), "0")]
     [True, True, True, True, False]
@@ -40,7 +40,7 @@ def is_missing(cell: Any) -> bool:
 
 
 def number_of(cell: Any) -> float | None:
-    """A cell as a finite number, None where it is none.
+    """A cell as a finite number; None if it is not one.
 
     >>> number_of("1e3"), number_of("12 km"), number_of("inf")
     (1000.0, None, None)
@@ -50,17 +50,17 @@ def number_of(cell: Any) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    # Python's underscores, "infinity" and digits of other scripts are no numbers of a table
+    # float() also accepts underscores, "infinity" and digits of other scripts
     return number if math.isfinite(number) and text.isascii() and "_" not in text else None
 
 
 def value_of(cell: Any, numeric: bool) -> Any:
-    """A cell as its column holds it: a number, or a name without spaces around it."""
+    """The value of a cell: a number, or a name without surrounding spaces."""
     return number_of(cell) if numeric else str(cell).strip()
 
 
 def column_kind(cells: Sequence[Any], column: str, table: str) -> Kind:
-    """Numbers or categories; refused in one sentence are columns that a continuous energy cannot be trained on.
+    """The kind of a column; a ValueError for columns on which a continuous energy cannot be trained.
 
     >>> column_kind(["1", "2.50", ""], "price", "shop.csv")
     Kind(numeric=True, decimals=1)
@@ -78,7 +78,7 @@ or leave it empty for a missing value
     if 2 * len(dates) > len(texts):
         row, cell = present[dates[0]]
         raise ValueError(
-            f"{table}: expected numbers or categories in column {column!r}, got dates such as {_shown(cell)} in row "
+            f"{table}: expected numbers or categories in column {column!r}, got dates such as {_quote(cell)} in row "
             f"{row}; {drop}, or write the days since a first one in its place"
         )
     numbers = [number_of(text) for text in texts]
@@ -90,19 +90,19 @@ or leave it empty for a missing value
     row, cell = present[others[0]]
     if 2 * len(others) < len(texts) and len(set(texts)) > 10:
         raise ValueError(
-            f"{table}: expected a number in row {row}, column {column!r}, as in the others, got {_shown(cell)}; "
+            f"{table}: expected a number in row {row}, column {column!r}, as in the others, got {_quote(cell)}; "
             "correct the cell, or leave it empty for a missing value"
         )
     if all(re.fullmatch(r"[+-]?\d*,\d+", texts[place]) for place in others):
         raise ValueError(
-            f"{table}: expected decimals with a point in column {column!r}, got {_shown(cell)} in row {row}; "
+            f"{table}: expected decimals with a point in column {column!r}, got {_quote(cell)} in row {row}; "
             "write them with a point"
         )
     different = len(set(texts))
     if different > MOST_CATEGORIES or (different > 10 and 2 * different > len(texts)):
         raise ValueError(
             f"{table}: expected numbers or at most {MOST_CATEGORIES} categories in column {column!r}, got {different} "
-            f"different texts such as {_shown(cell)} in row {row}, so names or free text; {drop}"
+            f"different texts such as {_quote(cell)} in row {row}, so names or free text; {drop}"
         )
     return Kind(False, None)
 
@@ -125,19 +125,19 @@ def _refuse_large(numbers: Sequence[float | None], present: Sequence[tuple[int, 
     for number, (row, cell) in zip(numbers, present, strict=True):
         if number is not None and abs(number) > 1e30:
             raise ValueError(
-                f"{table}: expected a number below 1e30 in row {row}, column {column!r}, got {_shown(cell)}; "
+                f"{table}: expected a number below 1e30 in row {row}, column {column!r}, got {_quote(cell)}; "
                 "correct the cell, or leave it empty for a missing value"
             )
 
 
 def _decimals(text: str) -> int:
-    """Decimals of a number as it is written, without zeros at its end."""
+    """The number of decimals of a number as written, without trailing zeros."""
     mantissa, _, exponent = text.lower().partition("e")
     fraction = mantissa.partition(".")[2].rstrip("0")
     shift = int(exponent) if exponent else 0
     return min(max(len(fraction) - shift, 0), _MOST_DECIMALS)
 
 
-def _shown(cell: Any) -> str:
+def _quote(cell: Any) -> str:
     text = str(cell).strip()
     return repr(text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…")

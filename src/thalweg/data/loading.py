@@ -1,4 +1,4 @@
-"""One door to all data: a name of the catalogue, or a path."""
+"""`load`: any data set, by its name in the catalogue or by a path."""
 
 import difflib
 import inspect
@@ -32,24 +32,24 @@ _Y_NAMES = ("y", "Y", "labels", "label", "target", "targets")
 
 
 def load(source: str | Path, **options: Any) -> Dataset:
-    """Load a data set by its name in the catalogue or from a file or folder, checked and ready for `fit`.
+    """Load a data set, by its name in the catalogue or from a file or folder, and check it.
 
     | source | options |
     |---|---|
-    | a toy (`two_moons`, …) | `n=10000`, `n_test=2000`, `key=None`, and the toy's own, such as `sigma` |
-    | `digits`, `mnist`, `fashion_mnist`, `cifar10`, `celeba` | those of the functions of that name |
+    | a toy (`two_moons`, …) | `n=10000`, `n_test=2000`, `key=None`, and those of the toy, such as `sigma` |
+    | `digits`, `mnist`, `fashion_mnist`, `cifar10`, `celeba` | those of the function of that name |
     | `.npy`, `.npz` | `raw`, `test_fraction`, `key`; for `.npz` also `x` and `y`, the names of the arrays to take |
     | `.csv`, `.tsv` | `label`, `delimiter`, `drop`, `standardise`, `test_fraction`, `key` |
     | an IDX file, a `.tar.gz` of CIFAR-10 | `raw` |
     | a folder: MNIST-style IDX files, CIFAR-10 batches, CelebA, or images | `raw` and those of the reader |
 
-    Values are float32 unless `raw`. Arrays of bytes with image axes, (n, height, width) or (n, height, width, 1 or 3),
-    are scaled into (-1, 1), or kept as 0 and 1 where they are nothing else; other integers keep their values.
-    `test_fraction` holds rows out at random where the source has no test rows; `key` None is `jax.random.key(0)`, the
-    same rows every time. In an `.npz`, `x_train`, `y_train`, `x_test`, `y_test` are taken by name, else `x` and `y` or
-    another usual name; validation arrays are left alone (`read_npz` gives them). Of a CSV the columns named in `drop`
-    are left out; the numbers are as they stand, or with `standardise=True` the coordinates of `read_table`, which takes
-    categories and missing values too. Pictures have one channel where all of them are grey.
+    Values are float32 unless `raw`. Byte arrays with image axes, (n, height, width) or (n, height, width, 1 or 3), are
+    scaled to (-1, 1), or kept if all values are 0 and 1; other integers keep their values. `test_fraction` holds out
+    random rows if the source has no test rows; `key=None` means `jax.random.key(0)`, so the same rows every time. From
+    an `.npz` file, `x_train`, `y_train`, `x_test` and `y_test` are taken by name, or else `x` and `y` or another common
+    name; validation arrays are ignored (`read_npz` reads them). From a CSV file, columns named in `drop` are left out;
+    numbers are not changed, or with `standardise=True` encoded as by `read_table`, which also takes categories and
+    missing values. Pictures have one channel if all of them are grey.
 
     >>> load("checkerboard", n=100).x_train.shape
     (100, 2)
@@ -59,13 +59,13 @@ def load(source: str | Path, **options: Any) -> Dataset:
     """
     name, path = str(source), as_path("source", source)
     if name in TOYS:
-        return _checked(_toy(name, options), name)
+        return _check(_toy(name, options), name)
     if name in _IMAGES:
-        return _checked(_call(_IMAGES[name], name, options), name)
+        return _check(_call(_IMAGES[name], name, options), name)
     reader = path_reader(path)
     if reader is None:
         raise ValueError(unknown_name(name, path))
-    return _checked(_call(reader, name, options, path), name)
+    return _check(_call(reader, name, options, path), name)
 
 
 def unknown_name(name: str, path: Path) -> str:
@@ -82,7 +82,7 @@ def unknown_name(name: str, path: Path) -> str:
 
 
 def _call(function: Callable[..., Dataset], name: str, options: dict[str, Any], *args: Any) -> Dataset:
-    """Call with options, where a misspelt option is refused rather than ignored."""
+    """Call a function with options; an unknown option is a ValueError."""
     known = [p.name for p in inspect.signature(function).parameters.values()][len(args) :]
     _check_options(name, options, known)
     return function(*args, **options)
@@ -212,7 +212,7 @@ def _csv(
 
 
 def _as_floats(data: Dataset, raw: bool) -> Dataset:
-    """Stored numbers as float32, image bytes scaled; training and test rows are treated alike."""
+    """Numbers as float32, image bytes scaled; training and test rows in the same way."""
     if raw:
         return data
     train = data.x_train
@@ -241,8 +241,8 @@ def _split(data: Dataset, fraction: float, key: jax.Array | None) -> Dataset:
     return hold_out(data.x_train, data.y_train, fraction=fraction, key=_key(key))
 
 
-def _checked(data: Dataset, name: str) -> Dataset:
-    """The promises of `load`: rows, finite numbers, one event shape, one label a row."""
+def _check(data: Dataset, name: str) -> Dataset:
+    """Check that there are rows of finite numbers, of one event shape, with one label each if there are labels."""
     for part in ("train", "test"):
         x, y = getattr(data, f"x_{part}"), getattr(data, f"y_{part}")
         if x is not None:

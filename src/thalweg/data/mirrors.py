@@ -1,4 +1,4 @@
-"""Fetching the catalogue's files: mirrors in turn, resumed where a transfer broke off, checked before they count."""
+"""Download the files of the catalogue: mirrors are tried in turn, downloads resumed, and files verified."""
 
 import hashlib
 import http.client
@@ -19,16 +19,16 @@ _CHUNK = 1 << 18
 
 
 class _Mismatch(Exception):
-    """The bytes arrived but are not the published ones."""
+    """The downloaded bytes are not the published ones."""
 
 
 def download(source: str | Source, folder: str | Path | None = None, *, progress: bool = False) -> Path:
-    """Fetch the files of a data set into `folder / name` and return that folder.
+    """Download the files of a data set into `folder / name` and return that folder.
 
-    `folder` is `data_folder()` unless given. A file is written as `.part`, continued there by an HTTP range request
-    after a broken transfer, compared with its published SHA-256, and only then renamed. Files already there are
-    checked and left alone. If no mirror can be reached, a ConnectionError says in one sentence which files to put
-    where; bytes that are not the published ones are a ValueError.
+    `folder` is `data_folder()` by default. A file is first written as `.part`; an interrupted download continues there
+    with an HTTP range request. It is renamed only after its SHA-256 agrees with the published one. Existing files are
+    verified and left alone. If no mirror can be reached, a ConnectionError says which files to put where; wrong bytes
+    are a ValueError.
 
     >>> download("two_moons")
     Traceback (most recent call last):
@@ -66,7 +66,7 @@ def _entry(name: str) -> Source:
 def _check_present(file: RemoteFile, path: Path) -> None:
     digest = _sha256(path)
     if digest != file.sha256:
-        # the user's own file: never deleted here
+        # it may be the user's own file, so it is never deleted here
         raise ValueError(f"{path}: expected SHA-256 {file.sha256}, got {digest}; move the file away and get it again")
 
 
@@ -81,7 +81,7 @@ def _fetch(file: RemoteFile, entry: Source, place: Path, progress: bool) -> None
             failures.append(error)
             if not resumed:
                 continue
-            # the part left by an earlier run may be what was wrong, so this mirror gets one fresh start
+            # the partial file of an earlier run may be wrong, so this mirror is tried once more from the start
             try:
                 _attempt(url, file, part, progress)
             except (_Mismatch, OSError, http.client.HTTPException) as second:
@@ -113,7 +113,7 @@ def _reason(failure: Exception) -> str:
 
 
 def _attempt(url: str, file: RemoteFile, part: Path, progress: bool) -> None:
-    """Bring the part to its full length from one mirror and check it; a part that fails the check is removed."""
+    """Complete the partial file from one mirror and verify it; remove it if that fails."""
     done = part.stat().st_size if part.exists() else 0
     if done > file.size:
         part.unlink()
@@ -145,7 +145,7 @@ def _transfer(url: str, file: RemoteFile, part: Path, done: int, progress: bool)
 
 
 def _start(response: Any, file: RemoteFile, done: int) -> int:
-    """The offset the response begins at; refused, before a byte is written, where it cannot be our file."""
+    """The offset at which the response begins; an OSError, before a byte is written, if it cannot be our file."""
     if response.status == 206:
         given = response.headers.get("Content-Range", "")
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", given)
@@ -162,7 +162,7 @@ def _copy(response: Any, out: IO[bytes], file: RemoteFile, start: int, progress:
     megabytes = lambda count: f"{count / 1e6:.1f} MB"
     with progress_bar(file.name, file.size, shown=progress, done=start, count=megabytes) as advance:
         room = file.size - start
-        # one byte more than there is room for is enough to know that this is another file
+        # one byte more than expected is enough to know that this is another file
         while room >= 0 and (chunk := response.read(min(_CHUNK, room + 1))):
             out.write(chunk)
             room -= len(chunk)

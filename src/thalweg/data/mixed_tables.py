@@ -1,4 +1,4 @@
-"""Tables with categories and missing values: read as coordinates to train on, and written back as a table."""
+"""Tables with categories and missing values: read as coordinates for training, and written back as a table."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from thalweg.data.columns import Cell, Columns, fit_columns
 
 
 class EncodedTable(NamedTuple):
-    """A table as coordinates: `x` (rows, coordinates) float32, and the `columns` that decode them.
+    """A table as coordinates: `x` (rows, coordinates) float32, and the `columns`, which decode them.
 
     >>> from thalweg.data import EncodedTable, fit_columns
     >>> rows = [["1.5", "red"], ["2.5", "blue"], ["3.5", "red"]]
@@ -31,12 +31,12 @@ class EncodedTable(NamedTuple):
 def read_table(
     path: str | Path, *, drop: Sequence[str] = (), delimiter: str | None = None, seed: int = 0
 ) -> EncodedTable:
-    """Read a CSV table with numbers, categories and missing values as coordinates that an energy can be trained on.
+    """Read a CSV table with numbers, categories and missing values as coordinates on which an energy can be trained.
 
-    Every column of numbers becomes a standard normal through its own quantiles, categories become dequantised codes,
-    and a missing cell is the column's median or most frequent name (see `thalweg.data.columns`). `columns.decode` gives
-    rows of the original columns back. Dates, free text and row numbers are refused by name; `drop` leaves columns out.
-    `seed` places tied values.
+    Every column of numbers is mapped to a standard normal through its quantiles, categories become dequantised codes,
+    and a missing cell gets the column's median or most frequent name (see `thalweg.data.columns`). `columns.decode`
+    converts coordinates back to rows of the original columns. Columns of dates, free text or row numbers are a
+    ValueError; `drop` leaves columns out. `seed` is that of the dequantisation noise.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def read_table(
 
 
 def write_csv(path: Path, names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Path:
-    """Write rows under a header; an empty cell stands for None.
+    """Write rows under a header; None becomes an empty cell.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

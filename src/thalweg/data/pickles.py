@@ -1,8 +1,8 @@
-"""Pickles that hold only numpy arrays and plain types, read without running anything they ask for.
+"""Read pickles of numpy arrays and plain types without running any code.
 
-An ordinary pickle may call any function, and takes memory or time out of all proportion to its size. Here the opcodes
-are gone through one by one by a small machine of our own, which knows the few names that arrays need, as written by
-numpy 1 and 2 and by Python 2 and 3, and refuses every other name and opcode. Memory and time grow with the file alone.
+An ordinary pickle may call any function, and may take memory or time out of proportion to its size. Here a small
+interpreter goes through the opcodes one by one. It knows only the names that arrays need, as written by numpy 1 and 2
+and by Python 2 and 3, and refuses every other name and opcode. Memory and time are bounded by the size of the file.
 """
 
 import io
@@ -26,7 +26,7 @@ class _Refused(pickle.UnpicklingError):
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, (str, bytes)):  # and never str(value): a tuple of tuples has no end
+    if not isinstance(value, (str, bytes)):  # never str(value): nested tuples may expand without limit
         raise _Refused(f"a name of type {type(value).__name__.lstrip('_')}")
     # strings of Python 2 arrive as bytes
     return value.decode("ascii") if isinstance(value, bytes) else value
@@ -52,7 +52,7 @@ class _Dtype:
 
 
 class _Array:
-    """`numpy.ndarray`, which is empty until its state `(version, shape, dtype, Fortran order, bytes)` comes."""
+    """`numpy.ndarray`, empty until its state `(version, shape, dtype, Fortran order, bytes)` is set."""
 
     __slots__ = ("array",)
 
@@ -67,7 +67,7 @@ class _Array:
 def _from_bytes(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     if not isinstance(dtype, _Dtype) or not isinstance(data, (bytes, bytearray)):
         raise _Refused("an array that is not made of plain numbers")
-    # a view of the bytes: the same ones may be asked for a thousand times
+    # a view of the bytes, since a pickle may use the same bytes many times
     return np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
@@ -101,7 +101,7 @@ _NAMES: dict[str, Callable[..., Any]] = {
     **{f"numpy.{core}.numeric _frombuffer": lambda *state: _Array(_from_bytes(*state)) for core in ("core", "_core")},
 }
 _PLAIN = (str, bytes, bytearray, bool, int, float, complex, type(None))
-_KEYS = (str, bytes, int, float, type(None))  # no tuples: one within another within another takes for ever to hash
+_KEYS = (str, bytes, int, float, type(None))  # no tuples: deeply nested ones take forever to hash
 _VALUES = frozenset(
     {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
     | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
@@ -120,7 +120,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
-        self.budget = budget  # bytes that may still be made of strings, which the file holds once
+        self.budget = budget  # bytes that may still be encoded from strings, which are in the file only once
 
     def since_mark(self) -> list[Any]:
         start = self.marks.pop()
@@ -209,7 +209,7 @@ class _Machine:
 
 
 def _unwrap(value: Any, done: dict[int, Any]) -> Any:
-    """Replace our stand-ins by the arrays they hold; what is there twice is gone through once."""
+    """Replace `_Array` objects by their arrays; a value that occurs twice is converted once."""
     if id(value) in done:
         if done[id(value)] is _Machine:
             raise _Refused("a value that holds itself")
@@ -232,7 +232,7 @@ def _unwrap(value: Any, done: dict[int, Any]) -> Any:
 def read_plain_pickle(stream: Stream, name: str) -> Any:
     """Read a pickle of numpy arrays, dicts, lists, tuples, strings, bytes and numbers; strings of Python 2 are bytes.
 
-    `name` is what messages call the file. A pickle that asks for anything else is refused before it runs.
+    Messages call the file `name`. A pickle that needs anything else is a ValueError, and nothing in it is run.
 
     >>> read_plain_pickle(io.BytesIO(pickle.dumps({"data": np.arange(3, dtype=np.uint8)})), "batch")
     {'data': array([0, 1, 2], dtype=uint8)}

@@ -1,4 +1,4 @@
-"""One picture file as an array: only the named formats are opened, within bounds, cropped, resized and made grey."""
+"""Decode one image file: only the listed formats, of limited size; cropped, resized and converted to grey."""
 
 import struct
 import warnings
@@ -12,7 +12,7 @@ import numpy as np
 from thalweg.data.pickles import Stream
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"})
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # of all that Pillow can open, those of the suffixes
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # Pillow's names for the formats of these suffixes
 Crop = int | Literal["square"] | None
 Size = int | tuple[int, int] | None
 _MOST_PIXELS = 50_000_000  # of one picture
@@ -22,12 +22,12 @@ _MOST_SIDE = 4096
 def decode_image(
     stream: Stream, name: str, *, size: Size = None, crop: Crop = None, grey: bool | None = False
 ) -> np.ndarray:
-    """One image file as (height, width, channels) uint8: cropped about its centre, resized, made grey.
+    """Decode an image file as (height, width, channels) uint8: cropped about its centre, resized, made grey.
 
     `crop` is a side in pixels, or "square" for the largest centred square; cropping comes first. `size` is the side of
-    a square, or (height, width). Resizing is bicubic with antialiasing and does not keep the aspect ratio. One channel
-    if `grey`, three if not, and with None as the file has it; transparency is dropped. Only the formats of `SUFFIXES`
-    are opened, by content, and at most 50 million pixels.
+    a square, or (height, width). Resizing is bicubic with antialiasing and does not keep the aspect ratio. There is one
+    channel with `grey=True`, three with False, and with None as many as in the file; transparency is dropped. Only the
+    formats of `SUFFIXES`, recognised by content, and at most 50 million pixels are accepted.
 
     >>> import io
     >>> from PIL import Image
@@ -43,7 +43,7 @@ def decode_image(
         try:
             image = ImageOps.exif_transpose(opened).convert("L" if grey else "RGB")
         except _pillow_refuses() as error:
-            raise _damaged(name, error) from error
+            raise _damaged_error(name, error) from error
     if crop is not None:
         image = image.crop(_centre(image.size, crop, name))
     if size is not None:
@@ -55,23 +55,23 @@ def decode_image(
     return pixels[:, :, None] if grey else pixels
 
 
-def _damaged(name: str, error: Exception) -> ValueError:
+def _damaged_error(name: str, error: Exception) -> ValueError:
     return ValueError(f"{name}: expected a complete image, got a damaged file ({error}); remove or replace it")
 
 
 @contextmanager
 def open_picture(stream: Stream, name: str) -> Iterator[Any]:
-    """An image whose header has been read and found to be one of ours; no pixel is decoded yet."""
+    """Open an image and check its header; no pixel is decoded yet."""
     from PIL import Image
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower, and refuses
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower, and raises
             opened = Image.open(stream, formats=FORMATS)
     except Image.UnidentifiedImageError as error:
-        raise _damaged(name, ValueError(f"no {', '.join(FORMATS)}")) from error
+        raise _damaged_error(name, ValueError(f"no {', '.join(FORMATS)}")) from error
     except _pillow_refuses() as error:
-        raise _damaged(name, error) from error
+        raise _damaged_error(name, error) from error
     with opened:
         if opened.width * opened.height > _MOST_PIXELS:
             raise ValueError(
@@ -84,14 +84,14 @@ def open_picture(stream: Stream, name: str) -> Iterator[Any]:
 
 
 def _pillow_refuses() -> tuple[type[Exception], ...]:
-    """Pillow's ways of refusing a damaged file."""
+    """The exceptions that Pillow raises for a damaged file."""
     from PIL import Image
 
     return (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
 
 def is_grey(image: Any) -> bool:
-    """Whether an image that Pillow has opened has no colours."""
+    """Whether an image opened by Pillow is grey."""
     return image.mode in ("1", "L", "LA", "La")
 
 

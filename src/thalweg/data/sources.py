@@ -1,4 +1,4 @@
-"""The catalogue: what can be had by name, which files it consists of, where they come from and where they lie."""
+"""The catalogue of data sets: their names, their files, the mirrors, and the folder for downloads."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ from thalweg.core import as_path
 
 
 class RemoteFile(NamedTuple):
-    """One published file: its name here, size in bytes, SHA-256, mirrors in order of preference.
+    """One published file: its name, size in bytes, SHA-256, and mirrors in order of preference.
 
-    `instead` names what serves as well when the user has put it there, for example the unpacked file. An `optional`
-    file is fetched with the others, but the data set loads without it.
+    `instead` lists files or folders that may replace it, for example the unpacked file. An `optional` file is
+    downloaded with the others, but the data set loads without it.
 
     >>> file = CATALOGUE["mnist"].files[0]
     >>> file.size > 1_000_000, len(file.sha256), len(file.urls) > 1
@@ -28,7 +28,7 @@ class RemoteFile(NamedTuple):
 
 
 class Source(NamedTuple):
-    """One data set of the catalogue: its name, what it is, the shape of a point in words, and the files to fetch.
+    """One data set of the catalogue: its name, a description, the shape of a point in words, and its files.
 
     >>> CATALOGUE["two_moons"].shape, CATALOGUE["two_moons"].files
     ('2', ())
@@ -41,7 +41,7 @@ class Source(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of `thalweg data list`; `size` is the bytes to fetch, none for what is made on the spot.
+    """One line of `thalweg data list`; `size` is the bytes to download, 0 for data that are generated.
 
     >>> row = listing()[0]
     >>> row.name, row.size, row.present
@@ -62,7 +62,7 @@ def _idx_files(sums: dict[str, tuple[int, str]], bases: tuple[str, ...]) -> tupl
             size,
             sha256,
             tuple(f"{base}/{stem}.gz" for base in bases),
-            # unpacked, and unpacked by the tools that put a dot before idx
+            # unpacked; some tools write a dot before idx
             instead=(stem, stem.replace("-idx", ".idx")),
         )
         for stem, (size, sha256) in sums.items()
@@ -138,7 +138,7 @@ _CELEBA = (
     ),
 )
 
-# every data set that `load` knows, by its name
+# every data set that `load` knows, by name
 CATALOGUE: dict[str, Source] = {
     source.name: source
     for source in (
@@ -160,7 +160,7 @@ CATALOGUE: dict[str, Source] = {
 
 
 def data_folder() -> Path:
-    """The folder of downloaded data sets: `THALWEG_DATA`, else `thalweg/data` in the user's cache folder.
+    """The folder of downloaded data sets: `THALWEG_DATA` if set, else `thalweg/data` in the user's cache folder.
 
     >>> from unittest.mock import patch
     >>> with patch.dict(os.environ, THALWEG_DATA="somewhere"):
@@ -180,7 +180,7 @@ def data_folder() -> Path:
 
 
 def find(file: RemoteFile, folder: Path) -> Path | None:
-    """Where the file, or what serves instead of it, lies in the folder; None if it does not."""
+    """The path of the file, or of its replacement, in the folder; None if neither exists."""
     for name in (file.name, *file.instead):
         if (folder / name).exists():
             return folder / name
@@ -188,7 +188,7 @@ def find(file: RemoteFile, folder: Path) -> Path | None:
 
 
 def require(source: Source, folder: Path) -> dict[str, Path]:
-    """The paths of the files a data set cannot do without, by their published names; else how to get them."""
+    """The paths of the required files of a data set, by published name; a ValueError says how to get missing ones."""
     found = {file.name: find(file, folder) for file in source.files if not file.optional}
     missing = [name for name, path in found.items() if path is None]
     if missing:
@@ -200,7 +200,7 @@ def require(source: Source, folder: Path) -> dict[str, Path]:
 
 
 def listing(folder: str | Path | None = None) -> list[Row]:
-    """The rows of `thalweg data list`: everything that can be loaded by name, and whether it is here already.
+    """The rows of `thalweg data list`: all data sets that can be loaded by name, and whether they are present.
 
     >>> [(row.name, row.present) for row in listing()][8]
     ('digits', True)

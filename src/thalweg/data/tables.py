@@ -1,4 +1,4 @@
-"""Arrays in numpy's files and tables in CSV: numbers only, nothing pickled, every gap named by its place."""
+"""Read numpy files and CSV tables of numbers; pickled arrays are refused, and errors name the row and column."""
 
 import math
 import tokenize
@@ -18,7 +18,7 @@ _MOST_ARRAYS = 1000
 
 
 class Table(NamedTuple):
-    """A CSV table: `x` (rows, columns) float32, the columns' names, and where asked for labels and their names.
+    """A CSV table: `x` (rows, columns) float32, the columns' names, and optionally labels and class names.
 
     >>> table = Table(np.zeros((3, 2), np.float32), ("height", "weight"))
     >>> table.x.shape, table.y
@@ -90,7 +90,7 @@ def _array_name(member: zipfile.ZipInfo, place: Path) -> str:
 
 
 def _read_array(stream: Any, name: str, size: int, most: int) -> np.ndarray:
-    """One array of a file of ``size`` bytes: what its header claims is compared with these before memory is taken."""
+    """Read one array from a file of ``size`` bytes; checks its header against the size before allocating memory."""
     try:
         version = np.lib.format.read_magic(stream)
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -115,13 +115,13 @@ def _read_array(stream: Any, name: str, size: int, most: int) -> np.ndarray:
 def read_csv(
     path: str | Path, *, label: str | int | None = None, delimiter: str | None = None, drop: Sequence[str] = ()
 ) -> Table:
-    """Read a CSV table of numbers; a header is found by itself, columns without one are called 0, 1, ….
+    """Read a CSV table of numbers; a header is detected, columns without one are called 0, 1, ….
 
-    `label` names (or counts) the column of labels, which is taken out of `x`: whole numbers stay as they are, anything
-    else becomes classes 0, 1, … in sorted order. `delimiter` is a comma, semicolon or tab, found by itself. The first
-    line is a header if some column has text there and a number below it, or if all of it is text. A missing value, NaN
-    or text in a column of numbers is refused by row (data rows count from 1) and column; `read_table` takes both.
-    Columns named in `drop` are left out.
+    `label` is the name or index of the column of labels, which is not part of `x`: whole numbers are kept, anything
+    else becomes classes 0, 1, … in sorted order. `delimiter` is by default the most frequent of comma, semicolon and
+    tab. The first line is a header if some column has text there and a number below it, or if all its cells are text.
+    A missing value, NaN or text in a column of numbers is a ValueError that names the row (counted from 1, without the
+    header) and column; `read_table` accepts missing values and text. Columns named in `drop` are left out.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -154,12 +154,12 @@ def _position(label: str | int, columns: tuple[str, ...], place: Path) -> int:
 
 def _numbers(cells: list[str], column: str, place: Path) -> np.ndarray:
     try:
-        with np.errstate(over="ignore"):  # what is too large for float32 is refused below, by its place
+        with np.errstate(over="ignore"):  # a number too large for float32 is found below
             values = np.array(cells, dtype=np.float32)
         if np.isfinite(values).all():
             return values
     except ValueError:
-        pass  # which cell it was is found below
+        pass  # the cell is found below
     for row, cell in enumerate(cells, start=1):
         value = number(cell)
         if value is None or not abs(value) <= float(np.finfo(np.float32).max):
@@ -186,7 +186,7 @@ def _labels(cells: list[str], column: str, place: Path) -> tuple[np.ndarray, tup
 
 
 class Standardiser(NamedTuple):
-    """``z = (x - mean) / scale``, the map to zero mean and unit spread, learnt from training rows; `inverse` undoes it.
+    """``z = (x - mean) / scale``, the map to zero mean and unit variance, fitted to training rows; `inverse` undoes it.
 
     ``mean`` and ``scale`` are ``(columns,)``; call it on any rows ``(rows, columns)``.
 
@@ -207,9 +207,9 @@ class Standardiser(NamedTuple):
 
 
 def standardise(x: np.ndarray) -> Standardiser:
-    """Learn mean and standard deviation (n in the denominator) of each coordinate of `x` (rows, *event).
+    """Fit the mean and standard deviation (n in the denominator) of each coordinate of `x` (rows, *event).
 
-    A coordinate that never changes is divided by one, so it becomes zero.
+    A constant coordinate is divided by one, so it becomes zero.
 
     >>> to_unit = standardise(np.array([[1.0, 5.0], [3.0, 5.0]]))
     >>> to_unit(np.array([[1.0, 5.0], [5.0, 5.0]]))
@@ -218,5 +218,5 @@ def standardise(x: np.ndarray) -> Standardiser:
     """
     rows = np.asarray(check_array(x, integers=True), dtype=np.float64)
     spread = rows.std(axis=0)
-    constant = rows.max(axis=0) == rows.min(axis=0)  # exactly, where rounding leaves a spread of 1e-17
+    constant = rows.max(axis=0) == rows.min(axis=0)  # exact, while rounding may leave a deviation of 1e-17
     return Standardiser(rows.mean(axis=0), np.where(constant, 1.0, spread))

@@ -1,7 +1,7 @@
-"""Two-dimensional toy densities: independent draws, `(n, 2)` float32, pure functions of an explicit key.
+"""Two-dimensional toy densities: independent draws, `(n, 2)` float32, as pure functions of a random key.
 
-Every function can be jitted with `n` static. Where the density has a closed form the docstring gives it; the mixtures
-come with their energy, a `thalweg.energies.GaussianMixture`.
+Every function can be jitted with static `n`. If the density has a closed form, the docstring gives it; the mixtures
+also have an energy, a `thalweg.energies.GaussianMixture`.
 """
 
 import warnings
@@ -22,7 +22,7 @@ Points = Float[Array, "rows 2"]
 
 
 def _begin(key: Any, n: Any) -> tuple[Array, int]:
-    """A random key and a number of points, checked."""
+    """Check the random key and the number of points."""
     return typed_key(key), whole_number("n", n, hint="ask for at least one point")
 
 
@@ -217,9 +217,9 @@ def eight_gaussians_energy(weights: Weights = None, radius: Scalar = 4.0, sigma:
 
 
 def skewed_mixture_energy() -> GaussianMixture:
-    """Three Gaussians with weights 0.6, 0.3, 0.1 and unlike, tilted covariances: nothing about it is symmetric.
+    """Three Gaussians with weights 0.6, 0.3, 0.1 and different, tilted covariances, without any symmetry.
 
-    A sampler that gets a sign, an axis or a mode weight wrong cannot hide on it.
+    A sampler that gets a sign, an axis or a mode weight wrong is found out on it.
 
     >>> skewed_mixture_energy().sample(jax.random.key(0), (5,)).shape
     (5, 2)
@@ -231,13 +231,13 @@ def skewed_mixture_energy() -> GaussianMixture:
 
 
 def eight_gaussians_density(weights: Weights = None, radius: Scalar = 4.0, sigma: Scalar = 0.5) -> GaussianMixture:
-    """The old name of `eight_gaussians_energy`, which says what is returned; gone in the next release."""
+    """The old name of `eight_gaussians_energy`; it will be removed in the next release."""
     _warn_renamed("eight_gaussians_density")
     return eight_gaussians_energy(weights, radius, sigma)
 
 
 def skewed_mixture() -> GaussianMixture:
-    """The old name of `skewed_mixture_energy`, which says what is returned; gone in the next release."""
+    """The old name of `skewed_mixture_energy`; it will be removed in the next release."""
     _warn_renamed("skewed_mixture")
     return skewed_mixture_energy()
 
@@ -256,7 +256,7 @@ def _draw_skewed_mixture(key: PRNGKeyArray, n: int) -> Points:
     return skewed_mixture_energy().sample(key, (n,))
 
 
-# every toy by its name: TOYS[name](key, n) draws n points
+# every toy by name: TOYS[name](key, n) draws n points
 TOYS: dict[str, Callable[..., Any]] = {
     "two_moons": two_moons,
     "rings": rings,

@@ -1,4 +1,4 @@
-"""Networks kept to a region: with a Gaussian base a network's density has a finite Z."""
+"""Networks with a Gaussian base, so that Z is finite."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ from thalweg.core import (
 from thalweg.energies.clamped import refuse_latent
 from thalweg.spaces import Real, as_points
 
-# a coordinate that hardly varies in the data gets this share of the usual deviation, so that no direction is stiff
+# a coordinate that hardly varies in the data gets this fraction of the typical deviation, so that no direction is stiff
 _LEAST_SHARE = 0.1
 
 
 class Confined(Energy):
-    """A network times a Gaussian base: see `confined`."""
+    """A network with a Gaussian base: see `confined`."""
 
     net: Any
     center: NonTrainable
@@ -46,18 +46,18 @@ class Confined(Energy):
 def confined(net: Any, data: Any = None, *, center: Any = None, scale: Any = None) -> Confined:
     r"""``E(x) = E_net(x) + ½‖(x - center)/scale‖²``: a network times a Gaussian, so that Z is finite.
 
-    A network alone is in general no density: where its energy stays bounded, or falls, far from the data,
+    A network alone does not in general define a density: if its energy stays bounded or decreases far from the data,
     ``∫exp(-E)dx`` is infinite. With SiLU, ReLU or any other activation that grows at most linearly, ``|E_net|`` grows
-    at most linearly too, and the square wins: ``p(x) ∝ exp(-E_net(x)) N(x; center, scale²)`` can be normalised,
-    whatever training does to the weights. The network learns how the density differs from the Gaussian; center and
-    scale are not trained. Reference: Xie, Lu, Zhu and Wu (2016), A theory of generative ConvNet, ICML.
+    at most linearly too, and the quadratic term dominates: ``p(x) ∝ exp(-E_net(x)) N(x; center, scale²)`` can be
+    normalised, whatever training does to the weights. The network learns how the density differs from the Gaussian;
+    center and scale are not trained. Reference: Xie, Lu, Zhu and Wu (2016), A theory of generative ConvNet, ICML.
 
     Args:
-        net: an energy of points in `Real` of any shape, or a plain function; ``confined(net).net`` is it.
-        data: ``(rows, *event)``, from which center and scale are taken where they are not given: their mean and, for
-            each coordinate, their standard deviation, at least a tenth of the usual one.
-        center: a number or an array of the point's shape; without data 0 by default.
-        scale: a positive number or an array of the point's shape; without data 1 by default, as befits standardised
+        net: an energy of points in `Real` of any shape, or a plain function; kept as ``confined(net).net``.
+        data: ``(rows, *event)``, used if center or scale is not given: their mean and, for each coordinate, their
+            standard deviation, which is at least a tenth of the root mean square over all coordinates.
+        center: a number or an array of the point's shape; 0 by default without data.
+        scale: a positive number or an array of the point's shape; 1 by default without data, which suits standardised
             data.
 
     >>> import jax, thalweg as tw
@@ -87,7 +87,7 @@ def confined(net: Any, data: Any = None, *, center: Any = None, scale: Any = Non
 
 
 def _moments(space: Space | None, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the deviation of every coordinate, in double precision."""
+    """The mean and the standard deviation of every coordinate, in double precision."""
     rows = np.asarray(as_points(space, data, "data"), np.float64)
     deviation = rows.std(axis=0)
     usual = np.sqrt(np.mean(deviation**2))

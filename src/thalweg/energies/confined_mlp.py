@@ -1,4 +1,4 @@
-"""A standard Gaussian changed by a network: an energy of vectors whose density always has a finite integral."""
+"""A standard Gaussian modified by a network: an energy of vectors whose density can always be normalised."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,15 +11,16 @@ from thalweg.spaces import Real
 
 
 class ConfinedMLP(Energy):
-    r"""``E(x) = ½‖x‖² + f(x)`` with f an `MLP` that is zero until it is trained, for data of mean 0 and spread 1.
+    r"""``E(x) = ½‖x‖² + f(x)`` with an `MLP` f that is zero before training, for data of mean 0 and variance 1.
 
-    f grows at most in proportion to ``‖x‖``, so that far out the quadratic is the larger: ``exp(-E)`` has a finite
-    integral and the tails of a Gaussian, whatever f has learnt, and no chain finds a way to infinity.
+    f grows at most in proportion to ``‖x‖``, so the quadratic term dominates far from the origin: ``exp(-E)`` has a
+    finite integral and Gaussian tails, whatever f has learnt, and no chain escapes to infinity.
 
     Args:
         shape: of a point.
-        width: units of a hidden layer.
-        depth: hidden layers.
+        width: the number of units in a hidden layer.
+        depth: the number of hidden layers.
+        key: random key of the initial weights.
 
     >>> import jax, jax.numpy as jnp
     >>> from thalweg.energies.confined_mlp import ConfinedMLP

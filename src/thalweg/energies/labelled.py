@@ -12,15 +12,15 @@ from thalweg.spaces import Categorical, Real
 
 
 class LabelledMLP(ConditionalEnergy):
-    r"""``E(x, c) = f(x)_c``: a dense network with one output for each class, of which the label picks its own.
+    r"""``E(x, c) = f(x)_c``: a dense network with one output per class; the label c selects its output.
 
-    Trained on ``(x, c)`` it learns the density of each class, ``p(x | c)``; ``tw.given(energy, c)`` is that of one of
-    them. Read the other way, ``tw.energies.swapped(energy)``, it is a classifier, ``p(c | x) ∝ exp(-f(x)_c)``.
+    Trained on ``(x, c)`` it learns the density of each class, ``p(x | c)``; ``tw.given(energy, c)`` is the energy of
+    one class. ``tw.energies.swapped(energy)`` is the classifier ``p(c | x) ∝ exp(-f(x)_c)``.
     Reference: Grathwohl et al. (2020), ICLR, Your Classifier is Secretly an Energy Based Model.
 
     Args:
         shape: of a point; any shape, flattened before the first layer.
-        classes: how many labels there are, numbered from 0.
+        classes: the number of classes, which are numbered from 0.
         width, depth, activation, slope, spectral_norm: as in `MLP`.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw

@@ -1,6 +1,7 @@
-"""Pictures of energies, scores, chains, samples and training: matplotlib figures that show themselves in a notebook.
+"""Plots of energies, scores, chains, samples and training: matplotlib figures that display themselves in a notebook.
 
-The energy comes first, then the chains or data. No function touches pyplot or matplotlib's global settings.
+The energy is the first argument, then come the chains or data. No function uses pyplot or changes matplotlib's global
+settings.
 """
 
 from thalweg.core import shorten_signatures

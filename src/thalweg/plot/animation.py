@@ -1,4 +1,4 @@
-"""Moving pictures: chains on their landscape, and a landscape while it is trained."""
+"""Animations: chains on their energy landscape, and a landscape during training."""
 
 import base64
 import io
@@ -22,11 +22,11 @@ from thalweg.plot.views import View, view
 _TAIL = 8  # draws behind each point
 _DOTS = 500
 _DPI, _COLOURS = 80, 64
-_LAST = 2000  # milliseconds that the last picture stays
+_LAST = 2000  # milliseconds for which the last picture is shown
 
 
 class Animation:
-    """Pictures one after the other; shows itself in a notebook, and `save` writes a GIF.
+    """A sequence of figures; displays itself in a notebook, and `save` writes a GIF.
 
     >>> import jax.numpy as jnp, thalweg as tw
     >>> wells = [lambda x, width=width: jnp.sum((x / width) ** 2) for width in (1.0, 2.0)]
@@ -46,7 +46,7 @@ class Animation:
         return self._gif
 
     def save(self, path: str | Path) -> Path:
-        """Write the animation as ``path``, whole or not at all; the name must end in ``.gif``."""
+        """Write the animation to ``path``, which must end in ``.gif``."""
         place = Path(path)
         if place.suffix.lower() != ".gif":
             raise ValueError(f"expected a path that ends in .gif, got {str(path)!r}; write for example 'chains.gif'")
@@ -65,16 +65,17 @@ def animate(
     milliseconds: int = 120,
     theme: Theme = LIGHT,
 ) -> Animation:
-    """Chains on their landscape, draw after draw; or a landscape while it is trained, with the data on it.
+    """Animate chains on their energy landscape, draw by draw; or a landscape during training, with the data on it.
 
     Args:
         energy: one energy of one or two dimensions, on which the ``chains`` move; or the models of one training, as a
-            list or as a dictionary from the update to the model, such as a callback of `tw.fit` keeps them.
-        chains: `Chains` or draws ``(chains, draws, *event)``; with models of a training the data ``(n, *event)``, if
-            wanted.
-        frames: how many pictures at most, spread evenly.
+            list or as a dictionary from the update's number to the model, for example collected by a callback of
+            `tw.fit`.
+        chains: `Chains` or draws ``(chains, draws, *event)``; for the models of a training, optionally the data
+            ``(n, *event)``.
+        frames: the number of pictures, at most; they are evenly spaced.
         limits: ``(low, high)`` for each coordinate; by default where the chains or data are, or the last model's mass.
-        milliseconds: how long each picture stays.
+        milliseconds: how long each picture is shown.
         theme: the colours.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
@@ -133,7 +134,7 @@ def _training(models: Any, data: Any, frames: int, limits: Any, theme: Theme) ->
 
 
 def _stage(seen: View, title: str, theme: Theme, pale: bool = True) -> tuple[Figure, Axes]:
-    """A small figure with the landscape."""
+    """A small figure of the landscape, and its axes."""
     if len(seen.places) == 1:
         figure = canvas(6.0, 3.2, theme)
         axes = panel(figure, (1, 1, 1), theme, title=title, x=seen.names[0], y="E(x) − lowest, nats")

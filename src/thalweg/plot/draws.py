@@ -1,4 +1,4 @@
-"""Draws as users give them, and the names of their coordinates."""
+"""Draws as numpy arrays, and the names of their coordinates."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def draws_of(chains: Any, least: int = 8) -> np.ndarray:
-    """The draws ``(chains, draws, *event)`` of a `Chains`, or given as they are; at least so many per chain.
+    """The draws ``(chains, draws, *event)`` of a `Chains` or an array; a ValueError if there are fewer than ``least``.
 
     >>> draws_of(np.zeros((4, 100, 2))).shape
     (4, 100, 2)
@@ -27,7 +27,7 @@ def draws_of(chains: Any, least: int = 8) -> np.ndarray:
 
 
 def points_of(points: Any, name: str = "samples") -> np.ndarray:
-    """Points ``(n, *event)``, at least one; the draws of a `Chains` are taken together."""
+    """Points ``(n, *event)``, at least one; the draws of a `Chains` are pooled."""
     array = one_array(points)
     if isinstance(points, Chains):
         array = array.reshape(-1, *array.shape[2:])
@@ -37,7 +37,7 @@ def points_of(points: Any, name: str = "samples") -> np.ndarray:
 
 
 def one_array(points: Any) -> np.ndarray:
-    """Points or draws as one array, refused where they are a tree of several."""
+    """Points or draws as one array; a ValueError if they are a tree of several arrays."""
     draws = points.draws if isinstance(points, Chains) else points
     if isinstance(draws, (dict, tuple)):
         raise ValueError(
@@ -51,7 +51,7 @@ def one_array(points: Any) -> np.ndarray:
 
 
 def place_of(event: tuple[int, ...], coordinate: Coordinate) -> int:
-    """Where a coordinate stands in the flattened point.
+    """The index of a coordinate in the flattened point.
 
     >>> place_of((4, 5), (3, 1)), place_of((4, 5), 16)
     (16, 16)
@@ -70,7 +70,7 @@ def place_of(event: tuple[int, ...], coordinate: Coordinate) -> int:
 
 
 def name_of(event: tuple[int, ...], place: int) -> str:
-    """What to call a coordinate: ``x₂``, ``x[3,1]`` of an image, ``x`` where there is no other.
+    """The name of a coordinate: ``x₂``, ``x[3,1]`` in an image, ``x`` if it is the only one.
 
     >>> name_of((2,), 1), name_of((4, 5), 16), name_of((), 0)
     ('x₂', 'x[3,1]', 'x')

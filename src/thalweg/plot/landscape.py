@@ -1,4 +1,4 @@
-"""Landscapes: an energy over one or two coordinates, its score, and chains on it."""
+"""Energy landscapes: an energy over one or two coordinates, its score, and chains on it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from thalweg.plot.points import frame, spread
 from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, chain_colours, legend, panel
 from thalweg.plot.views import View, find_mass, view
 
-_SPAN = 10.0  # energies further than this above the lowest are drawn alike: of the mass they hold next to nothing
-_LINE, _MESH, _ARROWS = 501, 161, 21  # nodes along a line, a side of a landscape, a side of a field
-_LEVELS = 10  # bands of colour: of one nat each where the span is the full one
+_SPAN = 10.0  # energies further than this above the lowest have the same colour, since they hold almost no mass
+_LINE, _MESH, _ARROWS = 501, 161, 21  # nodes along a line, per side of a landscape, per side of a field of arrows
+_LEVELS = 10  # bands of colour, of one nat each at the full span
 _CHAINS, _STEPS, _DOTS = 4, 300, 1000  # chains drawn, draws of each, points of data
 
 
@@ -32,16 +32,16 @@ def energy(
 ) -> Figure:
     """The landscape of an energy: a curve over one coordinate, a map over two, or a slice of more.
 
-    Energies are drawn above the lowest one in sight, in nats: a point one nat higher is e times less probable.
+    Energies are drawn relative to the lowest one shown, in nats: a point one nat higher is e times less probable.
 
     Args:
-        energy: of one or two dimensions; of more with ``coordinates``. A dictionary of energies by name is drawn side
-            by side, each above its own lowest value.
-        data: points ``(n, *event)`` to draw on the landscape (of a slice they only set the limits and the point).
-        coordinates: the one or two to draw, by their place in the flattened point or their index in it.
-        at: the point whose other coordinates are held; by default the data's mean, or the middle of the space.
+        energy: an energy of one or two dimensions, or of more with ``coordinates``. A dictionary of energies by name
+            is drawn side by side, each relative to its own lowest value.
+        data: points ``(n, *event)`` to draw on the landscape (for a slice they only set the limits and ``at``).
+        coordinates: the one or two to draw, by index into the flattened point or by tuple.
+        at: the point that fixes the other coordinates; by default the data's mean, or the middle of the space.
         limits: ``(low, high)`` for each coordinate drawn; by default where the data are, or the mass of ``exp(-E)``.
-        names: of all coordinates of a point; by default ``x₁``, ``x₂``, ….
+        names: the names of all coordinates of a point; by default ``x₁``, ``x₂``, ….
         theme: the colours.
 
     >>> import thalweg as tw
@@ -50,7 +50,7 @@ def energy(
     ('x₁', 'x₂')
     """
     if isinstance(energy, Mapping):
-        return _several(energy, data, coordinates, at, limits, names, theme)
+        return _side_by_side(energy, data, coordinates, at, limits, names, theme)
     require_energy("plot.energy", energy)
     seen = view("plot.energy", energy, data, coordinates, at, limits, names)
     points = None if data is None or not seen.whole else points_of(data).reshape(-1, len(seen.places))
@@ -74,7 +74,7 @@ def energy(
     return figure
 
 
-def _several(
+def _side_by_side(
     energies: Mapping[str, Any],
     data: Any,
     coordinates: Any,
@@ -83,7 +83,7 @@ def _several(
     names: Sequence[str] | None,
     theme: Theme,
 ) -> Figure:
-    """Energies side by side within the same limits: maps in panels, curves in one."""
+    """Energies within the same limits: maps in panels side by side, curves in one panel."""
     if not energies:
         raise ValueError('plot.energy: expected at least one energy, got none; give {"name": energy}')
     for model in energies.values():
@@ -121,10 +121,10 @@ def score(
 ) -> Figure:
     """The score ``∇ log p(x) = -∇E(x)``: a curve over one coordinate, a field of arrows over two.
 
-    Arrows of equal length show where the score points, their colour how long it is. Below them is the energy,
-    darkest where it is lowest; a score network has none.
+    Arrows of equal length show the direction of the score, their colour its length. Below them is the energy, darkest
+    where it is lowest; a score network has no energy to draw.
 
-    The arguments are those of `energy`; the limits of a score network are by default -3 and 3.
+    The arguments are those of `energy`; the default limits of a score network are -3 and 3.
 
     >>> import thalweg as tw
     >>> tw.plot.score(tw.energies.DoubleWell(8.0)).axes[0].get_xlabel()
@@ -153,7 +153,7 @@ def score(
     if not len(finite):
         raise ValueError("plot.score: expected a finite score to draw, got none; give limits inside the support")
     spacing = float(np.min(2 * margin))
-    # colours tell short scores apart; the longest, at the rim, would leave none for the others
+    # the colour scale ends at the 0.9 quantile, since the longest scores, at the rim, would use up all colours
     arrows = axes.quiver(
         *np.meshgrid(*lines), unit[..., 0], unit[..., 1], np.minimum(length, np.quantile(finite, 0.9)), cmap="viridis",
         angles="xy", scale_units="xy", scale=1.2 / spacing, pivot="mid", width=0.005, headwidth=4.5,
@@ -170,12 +170,12 @@ def chains(
     limits: Any = None,
     theme: Theme = LIGHT,
 ) -> Figure:
-    """Chains on the landscape they run on: their paths over a map, or over the draws beneath a curve.
+    """Chains on their energy landscape: paths on a map, or, in one dimension, paths over the draws below the curve.
 
     Args:
-        energy: of one or two dimensions.
+        energy: an energy of one or two dimensions.
         chains: `Chains`, or draws ``(chains, draws, *event)``.
-        most: how many chains to draw; of long ones the first 300 draws.
+        most: how many chains to draw; only the first 300 draws of each are shown.
         limits: ``(low, high)`` for each coordinate; by default where the draws and the mass of ``exp(-E)`` are.
         theme: the colours.
 
@@ -231,7 +231,7 @@ def chain_view(what: str, energy: Any, chains: Any, limits: Any) -> tuple[View, 
     at = np.zeros(draws.shape[2:])
     seen = view(what, energy, None, None, at, np.stack([low, high], axis=1) if limits is None else limits)
     if limits is None:
-        # the modes that the chains have not found belong into the picture too, unless all would become too small
+        # also show the modes that the chains have not found, unless the chains would become too small to see
         least, most = find_mass(seen)
         if np.all(most - least < 10 * (high - low)):
             seen = seen._replace(low=np.minimum(low, least), high=np.maximum(high, most))
@@ -239,7 +239,7 @@ def chain_view(what: str, energy: Any, chains: Any, limits: Any) -> tuple[View, 
 
 
 def draw_curve(axes: Axes, seen: View, theme: Theme = LIGHT) -> None:
-    """The energy along one coordinate, above its lowest value."""
+    """Draw the energy along one coordinate, relative to its lowest value."""
     lines = seen.mesh(_LINE)
     values = _above_lowest(seen.energies(lines))
     axes.plot(lines[0], values, color=theme.data, linewidth=1.8)
@@ -249,14 +249,14 @@ def draw_curve(axes: Axes, seen: View, theme: Theme = LIGHT) -> None:
 
 
 def draw_map(axes: Axes, seen: View, theme: Theme = LIGHT, pale: bool = False, span: float | None = None) -> Any:
-    """The energy over two coordinates in bands of colour up to ``span``; pale where something is drawn on it."""
+    """Draw the energy over two coordinates in bands of colour up to ``span``; ``pale`` if more is drawn on top."""
     lines = seen.mesh(_MESH)
     values = _above_lowest(seen.energies(lines))
     highest = float(np.nanmax(values))
     span = span or min(_SPAN, highest) or 1.0
     levels = np.linspace(0, span, _LEVELS + 1)
     extend = "max" if highest > span else "neither"
-    cmap: str | Colormap = _pale(theme) if pale else "viridis"
+    cmap: str | Colormap = _pale_colours(theme) if pale else "viridis"
     filled = axes.contourf(*lines, values, levels=levels, cmap=cmap, extend=extend)
     axes.set_xlim(seen.low[0], seen.high[0])
     axes.set_ylim(seen.low[1], seen.high[1])
@@ -272,20 +272,20 @@ def _above_lowest(values: np.ndarray) -> np.ndarray:
     return values - np.nanmin(values)
 
 
-def _pale(theme: Theme) -> LinearSegmentedColormap:
-    """From a tint of the ink, where the energy is low, to the paper."""
+def _pale_colours(theme: Theme) -> LinearSegmentedColormap:
+    """A colour map from a tint of the ink, for low energies, to the colour of the paper."""
     ink, paper = np.array(to_rgb(theme.ink)), np.array(to_rgb(theme.paper))
     return LinearSegmentedColormap.from_list("pale", [0.45 * ink + 0.55 * paper, paper])
 
 
 def _is_square(seen: View) -> bool:
-    """Whether both coordinates can have the same scale and still be seen."""
+    """Whether both coordinates can be drawn at the same scale."""
     width, height = seen.high - seen.low
     return bool(0.3 < height / width < 3)
 
 
 def _map_canvas(seen: View, theme: Theme, title: str, room: float) -> tuple[Figure, Axes]:
-    """A figure in the proportions of the limits, with ``room`` inches for a colour bar."""
+    """A figure with the aspect ratio of the limits, and with ``room`` inches for a colour bar."""
     width, height = seen.high - seen.low
     tall = float(np.clip(height / width, 0.5, 1.3)) if _is_square(seen) else 0.8
     figure = canvas(6.0 + room, 5.6 * tall + 0.7, theme)
@@ -299,7 +299,7 @@ def _colour_bar(figure: Figure, axes: Axes | list[Axes], drawn: Any, label: str,
 
 
 def _boxed_legend(axes: Axes, theme: Theme) -> None:
-    """A legend that can be read on a map."""
+    """Add a legend with a background, which can be read on a map."""
     axes.legend(
         fontsize=8.5, labelcolor=theme.ink, facecolor=theme.paper, edgecolor=theme.grid, framealpha=0.85, loc="best"
     )

@@ -1,4 +1,4 @@
-"""Drawing sets of points: images as a mosaic, the plane as a scatter, the line as a histogram."""
+"""Draw sets of points: images as a mosaic, points in the plane as a scatter plot, numbers as a histogram."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +9,7 @@ _MOST_POINTS = 5000
 
 
 def is_image(event: tuple[int, ...]) -> bool:
-    """Whether points of this shape are pictures: (height, width), or (height, width, 1 or 3).
+    """Whether points of this shape are images: (height, width), or (height, width, 1 or 3).
 
     >>> is_image((8, 8, 1)), is_image((32, 32, 3)), is_image((2,))
     (True, True, False)
@@ -18,9 +18,9 @@ def is_image(event: tuple[int, ...]) -> bool:
 
 
 def as_colour(images: np.ndarray, limits: tuple[float, float] = (-1.0, 1.0)) -> np.ndarray:
-    """Images ``(n, height, width[, 1 or 3])`` as red, green, blue and opacity ``(n, height, width, 4)`` in [0, 1].
+    """Images ``(n, height, width[, 1 or 3])`` as RGBA ``(n, height, width, 4)`` with values in [0, 1].
 
-    ``limits`` go to black and white; what lies outside goes to the nearer end.
+    ``limits`` are the values of black and white; values outside are clipped.
     """
     pixels = images[..., None] if images.ndim == 3 else images
     shade = np.clip((pixels - limits[0]) / (limits[1] - limits[0]), 0, 1)
@@ -29,12 +29,12 @@ def as_colour(images: np.ndarray, limits: tuple[float, float] = (-1.0, 1.0)) -> 
 
 
 def gap_of(height: int) -> int:
-    """The width of the line between tiles of so many pixels."""
+    """The gap between tiles of this height, in pixels."""
     return max(1, height // 12)
 
 
 def mosaic(tiles: np.ndarray, columns: int) -> np.ndarray:
-    """Tiles ``(n, height, width, 4)`` row by row in one image, a transparent line between them.
+    """Tiles ``(n, height, width, 4)`` arranged row by row in one image, with transparent gaps.
 
     >>> mosaic(np.ones((3, 8, 8, 4)), columns=2).shape
     (17, 17, 4)
@@ -51,19 +51,19 @@ def mosaic(tiles: np.ndarray, columns: int) -> np.ndarray:
 
 
 def draw_mosaic(axes: Axes, images: np.ndarray, columns: int, limits: tuple[float, float]) -> None:
-    """Images side by side in one picture."""
+    """Draw images as a mosaic."""
     picture(axes, mosaic(as_colour(images, limits), columns))
 
 
 def spread(x: np.ndarray, most: int) -> np.ndarray:
-    """At most ``most`` rows, evenly through ``x``, the first and the last among them."""
+    """At most ``most`` evenly spaced rows of ``x``, including the first and the last."""
     return x[np.unique(np.linspace(0, len(x) - 1, min(most, len(x))).round().astype(int))]
 
 
 def frame(*sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``(low, high)`` per coordinate that hold all but the outermost few in a thousand of every set ``(n, d)``.
+    """``(low, high)`` per coordinate: the 0.002 to 0.998 quantiles of all sets ``(n, d)``, and a margin.
 
-    A handful of chains that ran away would otherwise leave nothing to see of the rest.
+    With the full range, a few diverged chains would make the others too small to see.
     """
     finite = [x[np.isfinite(x).all(axis=1)] for x in sets]
     if any(len(x) == 0 for x in finite):
@@ -75,7 +75,7 @@ def frame(*sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scatter(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, theme: Theme) -> None:
-    """The first two coordinates of points ``(n, d)`` within a frame, and in words how many lie outside it."""
+    """Draw the first two coordinates of points ``(n, d)`` within a frame, and print how many are outside."""
     shown = spread(x, _MOST_POINTS)[:, :2]
     size = float(np.clip(4000 / len(shown), 2, 20))
     axes.scatter(shown[:, 0], shown[:, 1], s=size, color=colour, alpha=0.5, linewidths=0)
@@ -99,7 +99,7 @@ def histogram(
     filled: bool,
     tell_outside: bool = True,
 ) -> None:
-    """A density histogram, filled or as an outline; the areas are those of the values inside the edges."""
+    """Draw a density histogram, filled or as an outline; its area is the share of values inside the edges."""
     inside = values[(values >= edges[0]) & (values <= edges[-1])]
     name = name if len(inside) == len(values) or not tell_outside else f"{name} ({len(values) - len(inside)} outside)"
     counts, _ = np.histogram(inside, edges)
@@ -108,7 +108,7 @@ def histogram(
 
 
 def bins(*sets: np.ndarray, most: int = 60) -> np.ndarray:
-    """Common edges for histograms of several sets of numbers; whole ones have a bar each, where there is room.
+    """Common bin edges for histograms of several sets of numbers; integers get one bin each, if there is room.
 
     >>> bins(np.array([0.0, 1.0, 1.0])).tolist()
     [-0.5, 0.5, 1.5]

@@ -1,4 +1,4 @@
-"""Samples as one looks at them: images in a grid, points in the plane, numbers in histograms."""
+"""Plots of samples: images in a grid, points in the plane, numbers in histograms."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,17 +25,17 @@ def samples(
     limits: tuple[float, float] | None = None,
     theme: Theme = LIGHT,
 ) -> Figure:
-    """Samples, the data beside: images in a grid, points in the plane, otherwise a histogram for each column.
+    """Samples, with data beside them: images in a grid, points in the plane, otherwise a histogram for each column.
 
     Args:
-        samples: ``(n, *event)``, or `Chains`, whose draws are taken together. Events (height, width), (height, width,
-            1) and (height, width, 3) are images. Of other events with more than two coordinates the first 24 are drawn.
-        data: real points of the same event, or None.
-        names: of the columns; by default ``x₁``, ``x₂``, ….
+        samples: ``(n, *event)``, or `Chains`, whose draws are pooled. Events (height, width), (height, width, 1) and
+            (height, width, 3) are images. Of other events with more than two coordinates, the first 24 are drawn.
+        data: real points of the same shape, or None.
+        names: the names of the columns; by default ``x₁``, ``x₂``, ….
         most: how many images to show.
-        columns: of the grid of images; by default 16, or 8 where data are beside.
-        limits: the values of images drawn as black and white; by default 0 and 1 where all lie between them, and -1
-            and 1 otherwise.
+        columns: the number of columns in the grid of images; by default 16, or 8 with data.
+        limits: the pixel values of black and white; by default 0 and 1 if all values are in that range, and -1 and 1
+            otherwise.
         theme: the colours.
 
     >>> len(samples(np.zeros((10, 8, 8, 1))).axes), len(samples(np.random.default_rng(0).normal(size=(50, 5))).axes)
@@ -55,8 +55,8 @@ def samples(
     width = flat["samples"].shape[1]
     if names is not None and len(names) != width:
         raise ValueError(f"expected a name for each of {width} columns, got {len(names)}; give as many")
-    called = [name_of(event, place) for place in range(width)] if names is None else list(names)
-    return _plane(flat, called, theme) if width == 2 else _histograms(flat, called, theme)
+    labels = [name_of(event, place) for place in range(width)] if names is None else list(names)
+    return _plane(flat, labels, theme) if width == 2 else _histograms(flat, labels, theme)
 
 
 def _shades(sets: dict[str, np.ndarray]) -> tuple[float, float]:
@@ -74,7 +74,7 @@ def _images(sets: dict[str, np.ndarray], most: int, columns: int, limits: tuple[
         title = f"{len(images)} of {len(sets[name])} {_NOUNS[name]}"
         axes = panel(figure, (1, len(sets), number), theme, title=title)
         draw_mosaic(axes, images, columns, limits)
-        axes.set_facecolor(theme.muted)  # seen between the images, whose edges may be as white as the paper
+        axes.set_facecolor(theme.muted)  # shows between the images, whose edges may be as white as the paper
     return figure
 
 

@@ -1,4 +1,4 @@
-"""How figures look: two themes, axes with names, PNG out. Nothing here touches matplotlib's global settings."""
+"""The style of figures: two themes, labelled axes, PNG output. Nothing here changes matplotlib's global settings."""
 
 import io
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 
 class Theme(NamedTuple):
-    """Colours by role. The series colours are those of Okabe and Ito (2008), told apart with any kind of sight.
+    """Colours by role. The series colours are those of Okabe and Ito (2008), which are safe for colour-blind readers.
 
     >>> import thalweg as tw
     >>> tw.plot.LIGHT.paper != tw.plot.DARK.paper
@@ -35,14 +35,14 @@ WIDTH = 9.0  # inches of a figure as wide as the page
 
 
 class Figure(matplotlib_figure.Figure):
-    """A matplotlib figure that shows itself in a notebook, with whichever backend and without pyplot."""
+    """A matplotlib figure that displays itself in a notebook, with any backend and without pyplot."""
 
     def _repr_png_(self) -> bytes:
         return png(self)
 
 
 def canvas(width: float | int, height: float | int, theme: Theme = LIGHT) -> Figure:
-    """An empty figure of so many inches; panels are placed so that no labels collide."""
+    """An empty figure, with width and height in inches, laid out so that labels do not overlap."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor=theme.paper)
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.06)  # pyright: ignore
@@ -52,7 +52,7 @@ def canvas(width: float | int, height: float | int, theme: Theme = LIGHT) -> Fig
 def panel(
     figure: Any, position: Any, theme: Theme = LIGHT, *, title: str = "", x: str = "", y: str = "", **options: Any
 ) -> Axes:
-    """Axes with a title and named axes; ``figure`` may be a subfigure, ``position`` is what ``add_subplot`` takes.
+    """Add axes with a title and labels; ``figure`` may be a subfigure, ``position`` is as for ``add_subplot``.
 
     >>> figure = canvas(4, 3)
     >>> axes = panel(figure, (1, 1, 1), title="a line", x="step", y="energy")
@@ -74,12 +74,12 @@ def panel(
 
 
 def legend(axes: Axes, theme: Theme = LIGHT, **options: Any) -> None:
-    """A legend without a frame, in the theme's ink."""
+    """Add a legend without a frame."""
     axes.legend(fontsize=8.5, labelcolor=theme.ink, frameon=False, **options)
 
 
 def chain_colours(chains: int, theme: Theme = LIGHT) -> tuple[list[str], float]:
-    """One colour per chain while they can be told apart; beyond that one for all, fainter the more there are.
+    """Colours and opacity for chains: one colour each for up to four, else one for all, fainter the more there are.
 
     >>> len(set(chain_colours(4)[0])), len(set(chain_colours(5)[0]))
     (4, 1)
@@ -91,7 +91,7 @@ def chain_colours(chains: int, theme: Theme = LIGHT) -> tuple[list[str], float]:
 
 
 def picture(axes: Axes, pixels: np.ndarray) -> None:
-    """An image ``(height, width, 4)`` in [0, 1] with crisp pixels and neither ticks nor frame."""
+    """Draw an image ``(height, width, 4)`` with values in [0, 1], without interpolation, ticks or frame."""
     axes.imshow(pixels, interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])

@@ -1,8 +1,8 @@
-"""Pictures of chains that show whether they have mixed: trace, ranks, autocorrelation, running mean.
+"""Plots of chains that show whether they have mixed: trace, ranks, autocorrelation, running mean.
 
-Each takes a `Chains` or its draws ``(chains, draws, *event)`` and one ``coordinate``: a place in the flattened point,
-or its index in the event. A function of the points is drawn by giving its values ``(chains, draws)`` and its ``name``.
-The ``draw_`` functions put the same into a place of a larger figure, from the draws
+Each takes a `Chains` or its draws ``(chains, draws, *event)`` and one ``coordinate``: an index into the flattened
+point, or a tuple that indexes the event. To plot a function of the points, give its values ``(chains, draws)`` and its
+``name``. The ``draw_`` functions draw the same plots into a panel of a larger figure, from the draws
 ``(chains, draws)`` of one coordinate and its name.
 """
 
@@ -19,15 +19,15 @@ from thalweg.plot.points import spread
 from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, chain_colours, legend, panel
 from thalweg.samplers.diagnostics import summarise
 
-_MOST_POINTS, _MOST_ROWS = 2000, 8  # along one line, more than a page has pixels; chains with a row of their own
+_MOST_POINTS, _MOST_ROWS = 2000, 8  # points along a line, more than a page has pixels; chains with a row of their own
 
 
 def trace(chains: Any, coordinate: Coordinate = 0, *, name: str | None = None, theme: Theme = LIGHT) -> Figure:
-    """The coordinate over the draws, one line per chain: mixed chains look alike, and have no trend.
+    """The coordinate over the draws, one line per chain: mixed chains look alike and have no trend.
 
     Args:
-        chains: `Chains` or draws ``(chains, draws, *event)``; a chain that ran off is drawn as far as it is finite.
-        coordinate: a place in the flattened point, or the index in its event.
+        chains: `Chains` or draws ``(chains, draws, *event)``; a chain that diverged is drawn as far as it is finite.
+        coordinate: an index into the flattened point, or a tuple that indexes the event.
         name: what to call the coordinate; by default ``x₁``, ``x₂``, ….
         theme: the colours.
 
@@ -40,10 +40,10 @@ def trace(chains: Any, coordinate: Coordinate = 0, *, name: str | None = None, t
 
 
 def rank(chains: Any, coordinate: Coordinate = 0, *, name: str | None = None, theme: Theme = LIGHT) -> Figure:
-    """Where each chain's draws stand among all draws: histograms of the pooled ranks, which are even for mixed chains.
+    """Histograms of the ranks of each chain's draws among all draws, which are uniform for mixed chains.
 
-    The dashed line is the even share. Up to 8 chains have a row each; more are laid over each other. Equal draws, as
-    in discrete spaces, are ranked in random order. Reference: Vehtari et al. (2021), Bayesian Analysis 16(2), §4.2.
+    The dashed line is the even share. Up to 8 chains have a row each; more are overlaid. Ties, as in discrete spaces,
+    are ranked in random order. Reference: Vehtari et al. (2021), Bayesian Analysis 16(2), §4.2.
     The arguments are those of `trace`.
 
     >>> rank(np.random.default_rng(0).normal(size=(4, 100))).axes[0].get_xlabel()
@@ -62,9 +62,10 @@ def autocorrelation(
     name: str | None = None,
     theme: Theme = LIGHT,
 ) -> Figure:
-    """The correlation of draws so many apart, averaged over the chains; shaded is what independent draws would show.
+    """The correlation of draws over their lag, averaged over the chains; the band is that of independent draws.
 
-    ``lags`` is how many to show, by default until well after the correlation is gone; the others as in `trace`.
+    ``lags`` is the number of lags to show; by default enough to see the correlation vanish. The other arguments are
+    those of `trace`.
 
     >>> autocorrelation(np.random.default_rng(0).normal(size=(4, 100))).axes[0].get_xlabel()
     'lag in draws'
@@ -82,9 +83,10 @@ def running_mean(
     name: str | None = None,
     theme: Theme = LIGHT,
 ) -> Figure:
-    """The mean of the draws so far, chain by chain (faint) and over all (strong, ± 2 Monte Carlo standard errors).
+    """The running mean of each chain (faint) and of all chains (strong, ± 2 Monte Carlo standard errors).
 
-    ``true_mean``, of the coordinate or of the whole point, is drawn as a dashed line; the others as in `trace`.
+    ``true_mean``, of the coordinate or of the whole point, is drawn as a dashed line. The other arguments are those of
+    `trace`.
 
     >>> draws = np.random.default_rng(0).normal(size=(4, 100))
     >>> running_mean(draws, true_mean=0.0).axes[0].get_xlabel()
@@ -123,7 +125,7 @@ def mixing(
 
 
 def draw_trace(figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT, note: str = "") -> None:
-    """The lines of a trace plot; long chains are thinned to what a page can show."""
+    """Draw a trace plot; long chains are thinned to what a page can show."""
     count = "one chain" if len(column) == 1 else f"{len(column)} chains"
     axes = panel(figure, place, theme, title=f"Trace of {name}, {note or count}", x="draw", y=name)
     shown = spread(np.arange(column.shape[1]), _MOST_POINTS)
@@ -134,7 +136,7 @@ def draw_trace(figure: Figure, place: Any, column: np.ndarray, name: str, theme:
 
 
 def draw_ranks(figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT) -> None:
-    """Histograms of pooled ranks, one per chain, and the even share as a dashed line."""
+    """Draw histograms of pooled ranks, one per chain, with the even share as a dashed line."""
     chains, draws = column.shape
     bins = int(np.clip(draws // 5, 1, 20))
     edges = np.linspace(0.5, chains * draws + 0.5, bins + 1)
@@ -145,13 +147,13 @@ def draw_ranks(figure: Figure, place: Any, column: np.ndarray, name: str, theme:
     axes = panel(figure, place, theme, title=f"Ranks of {name}", x="rank among all draws", y=y)
     axes.set_xlim(edges[0], edges[-1])
     if chains > _MOST_ROWS:
-        # lines through the middles of the bins, because the sides of so many bars would be all there is to see
+        # lines through the middles of the bins, since with so many chains the sides of the bars would hide everything
         axes.plot((edges[:-1] + edges[1:]) / 2, counts.T, color=colours[0], alpha=alpha, linewidth=0.8)
         axes.axhline(even, color=theme.ink, linewidth=1.2, linestyle="--", label="even share")
         axes.set_ylim(0, 1.2 * max(counts.max(), even))
         legend(axes, theme, loc="upper right")
         return
-    # a row for each chain, the first on top: bars stand on their row's floor, twice the even share fills a row
+    # a row for each chain, the first on top: bars start at the row's floor, and a row is at least twice the even share
     step = max(2 * even, 1.08 * counts.max())
     floors = step * np.arange(chains)[::-1]
     for floor, heights, colour in zip(floors, counts, colours, strict=True):
@@ -168,7 +170,7 @@ def draw_ranks(figure: Figure, place: Any, column: np.ndarray, name: str, theme:
 def draw_autocorrelation(
     figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT, lags: int | None = None
 ) -> None:
-    """The autocorrelation, and ``±1.96/√n`` for the n draws of all chains together."""
+    """Draw the autocorrelation, and the band ``±1.96/√n`` for the n draws of all chains together."""
     rho, band = autocorrelations(column), 1.96 / math.sqrt(column.size)
     gone = np.flatnonzero(np.abs(rho) < band)
     if lags is None:
@@ -188,7 +190,7 @@ def draw_autocorrelation(
 def draw_running_mean(
     figure: Figure, place: Any, column: np.ndarray, name: str, theme: Theme = LIGHT, true_mean: float | None = None
 ) -> None:
-    """Running means of the chains and of all, with a band of two standard errors."""
+    """Draw the running means of the chains and of all draws, with a band of two standard errors."""
     chains, draws = column.shape
     number = np.arange(1, draws + 1)
     means = np.cumsum(column, axis=1) / number
@@ -207,7 +209,7 @@ def draw_running_mean(
     axes.plot(number[shown], middle[shown], color=theme.data, linewidth=1.8, label=label)
     if true_mean is not None:
         axes.axhline(true_mean, color=theme.ink, linewidth=1.2, linestyle="--", label=f"true mean {true_mean:.3g}")
-    # the first draws swing too widely to see the rest by
+    # the running mean of the first draws varies too much to set the limits
     late = means[:, draws // 20 :]
     sights = [late.min(), late.max(), low[draws // 20], high[draws // 20], *([] if true_mean is None else [true_mean])]
     margin = 0.1 * (max(sights) - min(sights)) or 0.5
@@ -222,7 +224,7 @@ def pooled_ranks(column: np.ndarray) -> np.ndarray:
     >>> pooled_ranks(np.array([[0.3, 0.1], [0.2, 0.4]])).tolist()
     [[3, 1], [2, 4]]
     """
-    # by position, equal draws of the first chain would all come before those of the last and look like a difference
+    # ranked by position, ties of the first chain would all come before those of the last, and the chains seem to differ
     order = np.lexsort((np.random.default_rng(0).random(column.size), column.ravel()))
     ranks = np.empty(column.size, int)
     ranks[order] = np.arange(1, column.size + 1)
@@ -232,14 +234,14 @@ def pooled_ranks(column: np.ndarray) -> np.ndarray:
 def autocorrelations(column: np.ndarray) -> np.ndarray:
     """``ρ_k`` for lags ``0 … draws - 1``, by FFT, the autocovariances averaged over the chains.
 
-    Deviations are from the mean of all chains, so chains that sit in different places show a ρ that does not vanish.
+    Deviations are from the mean of all chains, so ρ does not vanish if chains are in different places.
 
     >>> bool(autocorrelations(np.array([[1.0, -1.0] * 50]))[1] < -0.9)
     True
     """
     draws = column.shape[1]
     centred = column - column.mean()
-    size = 2 ** math.ceil(math.log2(2 * draws))  # twice the length, so that the ends do not meet
+    size = 2 ** math.ceil(math.log2(2 * draws))  # twice the length, so that the ends do not wrap around
     power = np.abs(np.fft.rfft(centred, size, axis=1)) ** 2
     covariance = np.fft.irfft(power.mean(axis=0), size)[:draws]
     if not covariance[0] > 0:
@@ -274,6 +276,6 @@ def _mean_of(true_mean: Any, event: tuple[int, ...], coordinate: Coordinate) -> 
 def _mcse(column: np.ndarray) -> float:
     if np.ptp(column) == 0:
         return 0.0
-    # one chain is cut in two, as a single one cannot be compared with another
+    # a single chain is split in two, which can be compared with each other
     several = column if len(column) > 1 else column[:, : column.shape[1] // 2 * 2].reshape(2, -1)
     return float(summarise(jnp.asarray(several)[..., None], {}).mcse[0])

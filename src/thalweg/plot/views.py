@@ -1,4 +1,4 @@
-"""What part of an energy to look at: one or two of its coordinates, within limits, evaluated on a mesh."""
+"""A view of an energy: one or two of its coordinates, within limits, evaluated on a mesh."""
 
 import math
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from thalweg.plot.points import frame
 from thalweg.spaces import Product, is_continuous
 
 _BLOCK = 2048  # points evaluated together
-_FAR, _SEARCH, _ROUNDS = 1000.0, 65, 8  # the search for the mass: how far out, nodes a side, meshes
+_FAR, _SEARCH, _ROUNDS = 1000.0, 65, 8  # the search for the mass: how far out, nodes per side, number of meshes
 
 
 class View(NamedTuple):
     """One or two coordinates of a model's points between ``low`` and ``high`` ``(1 or 2,)``.
 
-    The others stay as in the point ``at``; ``whole`` says that there are no others.
+    The other coordinates are those of the point ``at``; ``whole`` is True if there are no others.
     """
 
     model: Any
@@ -37,12 +37,12 @@ class View(NamedTuple):
         return [np.linspace(low, high, nodes) for low, high in zip(self.low, self.high, strict=True)]
 
     def energies(self, lines: Sequence[np.ndarray]) -> np.ndarray:
-        """The energy over the mesh of these lines, ``(n,)`` or ``(n₂, n₁)``, NaN where it is not finite."""
+        """The energy on the mesh of these lines, ``(n,)`` or ``(n₂, n₁)``; NaN where it is not finite."""
         values = np.asarray(_energies(self.model, jnp.asarray(self.at), self.places, _rows(lines)), float)
         return np.where(np.isfinite(values), values, np.nan).reshape([len(line) for line in lines[::-1]])
 
     def scores(self, lines: Sequence[np.ndarray]) -> np.ndarray:
-        """The score's components along the coordinates shown, over the mesh: its shape, and one axis for them."""
+        """The components of the score along the shown coordinates, on the mesh; their axis is the last."""
         values = np.asarray(_scores(self.model, jnp.asarray(self.at), self.places, _rows(lines)), float)
         return np.where(np.isfinite(values), values, np.nan).reshape([*(len(line) for line in lines[::-1]), -1])
 
@@ -56,7 +56,7 @@ def view(
     limits: Any = None,
     names: Sequence[str] | None = None,
 ) -> View:
-    """The view of a model that `energy`, `score` and `chains` draw; ``what`` is the name of the one that asks."""
+    """The view of a model that `energy`, `score` and `chains` draw; ``what`` is the caller's name, for messages."""
     require_model(what, model)
     space, box = space_of(model), _as_limits(limits)
     _check_space(what, space)
@@ -78,8 +78,8 @@ def view(
     check_scalar(model, jax.ShapeDtypeStruct((1, *event), point.dtype))
     if names is not None and len(names) != math.prod(event):
         raise ValueError(f"expected a name for each of {math.prod(event)} coordinates, got {len(names)}; give as many")
-    called = tuple(name_of(event, place) if names is None else names[place] for place in places)
-    seen = View(model, point, places, called, np.zeros(0), np.zeros(0), len(places) == math.prod(event))
+    labels = tuple(name_of(event, place) if names is None else names[place] for place in places)
+    seen = View(model, point, places, labels, np.zeros(0), np.zeros(0), len(places) == math.prod(event))
     if box is None:
         if rows is not None:
             box = frame(rows.reshape(len(rows), -1)[:, list(places)].astype(float))
@@ -119,7 +119,7 @@ def _as_limits(limits: Any) -> tuple[np.ndarray, np.ndarray] | None:
 def _event(
     what: str, space: Space | None, rows: np.ndarray | None, at: Any, box: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[int, ...]:
-    """The shape of a point, from whoever knows it; all who know must agree."""
+    """The shape of a point, from the space, the data or ``at``, which must agree, or else from the limits."""
     known = {
         "the energy's space": None if space is None else tuple(space.shape),
         "data": None if rows is None else rows.shape[1:],
@@ -140,7 +140,7 @@ def _event(
 
 
 def _point(space: Space | None, event: tuple[int, ...], rows: np.ndarray | None, at: Any) -> np.ndarray:
-    """The point whose other coordinates are held: the one given, the data's mean, or the middle of the space."""
+    """The point that fixes the other coordinates: the given one, the data's mean, or the middle of the space."""
     if at is not None:
         return np.asarray(at, np.float32)
     if rows is not None:
@@ -151,10 +151,10 @@ def _point(space: Space | None, event: tuple[int, ...], rows: np.ndarray | None,
 
 
 def find_mass(seen: View) -> tuple[np.ndarray, np.ndarray]:
-    """Limits that hold nearly all mass of ``exp(-E)`` over the coordinates shown.
+    """Limits that contain nearly all the mass of ``exp(-E)`` over the shown coordinates.
 
-    A coarse mesh, fine near zero and reaching far out, is drawn in round the cells that hold all but 0.002 of the mass
-    on each side, again and again.
+    Starts from a mesh that is fine near zero and reaches far out, and repeatedly shrinks it to the cells that hold all
+    but 0.002 of the mass on each side.
     """
     count = len(seen.places)
     line = np.sinh(np.linspace(-np.arcsinh(_FAR), np.arcsinh(_FAR), _SEARCH))
@@ -183,7 +183,7 @@ def _rows(lines: Sequence[np.ndarray]) -> Array:
     return jnp.asarray(np.stack([side.ravel() for side in mesh], axis=-1), jnp.float32)
 
 
-def _filled(at: Array, places: tuple[int, ...], values: Array) -> Array:
+def _insert(at: Array, places: tuple[int, ...], values: Array) -> Array:
     return at.reshape(-1).at[jnp.asarray(places)].set(values.astype(at.dtype)).reshape(at.shape)
 
 
@@ -192,7 +192,7 @@ def _energies(model: Any, at: Array, places: tuple[int, ...], rows: Array) -> Ar
     space = space_of(model)
 
     def one(values):
-        x = _filled(at, places, values)
+        x = _insert(at, places, values)
         inside = True if space is None else space.contains(x)
         return jnp.where(inside, model(x), jnp.inf)
 
@@ -204,7 +204,7 @@ def _scores(model: Any, at: Array, places: tuple[int, ...], rows: Array) -> Arra
     space = space_of(model)
 
     def one(values):
-        x = _filled(at, places, values)
+        x = _insert(at, places, values)
         inside = True if space is None else space.contains(x)
         return jnp.where(inside, score(model, x).reshape(-1)[jnp.asarray(places)], jnp.nan)
 

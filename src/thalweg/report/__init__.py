@@ -1,4 +1,4 @@
-"""Reports: figures, and the page of a run. The plots of chains are `thalweg.plot`'s under their earlier names."""
+"""Reports: figures, and the page of a run. The plots of chains are those of `thalweg.plot` under earlier names."""
 
 from thalweg.core import shorten_signatures
 from thalweg.plot import autocorrelation as autocorrelation_plot

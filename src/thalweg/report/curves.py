@@ -14,7 +14,7 @@ from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, legend, panel
 
 Series = np.ndarray | Sequence[float] | tuple[np.ndarray, np.ndarray]
 
-# title, vertical axis, and the metrics drawn together
+# for each panel: its title, its vertical axis, and the metrics in it
 _TOGETHER = (
     ("Loss", "loss", ("loss", "energy_gap")),
     ("Mean energy", "energy", ("energy_data", "energy_samples")),
@@ -26,13 +26,13 @@ _TOGETHER = (
 def training_curves(
     history: Mapping[str, Series], evaluations: Mapping[str, Series] | None = None, *, theme: Theme = LIGHT
 ) -> Figure:
-    """Every metric over the updates: raw values faint, their running mean strong; evaluations as dots.
+    """Every metric over the updates: single values faint, their running mean strong; evaluations as dots.
 
-    Metrics of an objective that never changed are named with their value below, in place of a panel of rounding errors.
+    Metrics of an objective that never change get no panel; their values are listed below the figure.
 
     Args:
-        history: a metric's name to its values, one per update (``Run.history``), or to ``(updates, values)``.
-        evaluations: the same for what callbacks returned now and then.
+        history: maps a metric's name to its values, one per update (``Run.history``), or to ``(updates, values)``.
+        evaluations: the same for the numbers that callbacks returned.
         theme: the colours.
 
     >>> figure = training_curves({"loss": [3.0, 2.0, 1.0], "gradient_norm": [0.1, 0.2, 0.2]})
@@ -47,7 +47,7 @@ def training_curves(
     panels = [(title, label, [name for name in names if name in lines]) for title, label, names in _TOGETHER]
     panels = [each for each in panels if each[2]]
     others = [name for name in lines if name not in grouped]
-    still = [name for name in others if _still(lines[name][1])] if panels or dots else []
+    still = [name for name in others if _is_constant(lines[name][1])] if panels or dots else []
     panels += [(_words(name).capitalize(), _words(name), [name]) for name in others if name not in still]
     total = len(panels) + len(dots)
     rows, columns = -(-total // 2), min(total, 2)
@@ -65,15 +65,15 @@ def training_curves(
     return figure
 
 
-def _still(values: np.ndarray) -> bool:
-    """Whether numbers differ by no more than rounding."""
+def _is_constant(values: np.ndarray) -> bool:
+    """Whether numbers differ only by rounding errors."""
     return len(values) > 1 and bool(np.ptp(values) <= 2e-6 * max(1.0, float(np.abs(values).mean())))
 
 
 def _curves(axes: Axes, lines: dict[str, tuple[np.ndarray, np.ndarray]], theme: Theme) -> None:
     names = {name: _words(name) for name in lines} | {"energy_data": "data", "energy_samples": "samples"}
     together, gap = list(lines), "energy_gap" in lines
-    if "loss" in lines and gap and _same(lines["loss"][1], lines["energy_gap"][1]):
+    if "loss" in lines and gap and _are_equal(lines["loss"][1], lines["energy_gap"][1]):
         lines = {"loss": lines["loss"]}
         names["loss"] = "loss = energy gap"
     colours = {"energy_samples": theme.samples, "energy_gap": theme.extra}
@@ -93,12 +93,12 @@ def _curves(axes: Axes, lines: dict[str, tuple[np.ndarray, np.ndarray]], theme: 
         axes.set_title("an energy gap is no convergence signal", loc="right", fontsize=8.5, color=theme.muted)
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
+def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and np.allclose(a, b, equal_nan=True)
 
 
 def energy_histograms(data: Any, samples: Any, held_out: Any = None, *, theme: Theme = LIGHT) -> Figure:
-    """The energies of data, held-out data and samples over each other: where a model fits, the three agree.
+    """Histograms of the energies of data, held-out data and samples; if the model fits, they agree.
 
     >>> energy_histograms(np.zeros(10), np.ones(10)).axes[0].get_xlabel()
     'energy E(x)'
@@ -116,7 +116,7 @@ def energy_histograms(data: Any, samples: Any, held_out: Any = None, *, theme: T
 
 
 def class_shares(shares: Sequence[float], labels: Sequence[Any], *, theme: Theme = LIGHT) -> Figure:
-    """What share of the samples a classifier takes for each class, an even share dashed.
+    """The share of the samples that a classifier assigns to each class; the dashed line is an even share.
 
     >>> class_shares([0.5, 0.5], ["cat", "dog"]).axes[0].get_ylabel()
     'share of samples'

@@ -1,6 +1,6 @@
-"""The figures of a report: functions of arrays that return a `matplotlib.figure.Figure`; `png` makes bytes of one.
+"""The figures of a report: functions of arrays that return a `matplotlib.figure.Figure`; `png` encodes a figure.
 
-None of them uses ``pyplot``, so they leave no state behind and may be called from any thread.
+None of them uses ``pyplot``, so they have no global state and may be called from any thread.
 """
 
 import math
@@ -29,7 +29,7 @@ __all__ = [
     "training_curves",
 ]
 
-_FRAMES, _CHAINS = 12, 6  # shown along a chain
+_FRAMES, _CHAINS = 12, 6  # frames and chains shown
 
 
 def sample_grid(
@@ -40,7 +40,7 @@ def sample_grid(
     limits: tuple[float, float] = (-1.0, 1.0),
     theme: Theme = LIGHT,
 ) -> Figure:
-    """Samples as one looks at them, the data beside: `thalweg.plot.samples`, with images from -1 to 1.
+    """Samples, with the data beside them: `thalweg.plot.samples`, with pixel values from -1 to 1.
 
     >>> figure = sample_grid(np.zeros((10, 8, 8, 1)))
     >>> len(figure.axes)
@@ -58,14 +58,14 @@ def chain_trace(
     limits: tuple[float, float] = (-1.0, 1.0),
     theme: Theme = LIGHT,
 ) -> Figure:
-    """Chains from their start on: the energy of each, and what they look like on the way.
+    """Chains from their start: the energy of each, and their states along the way.
 
     Args:
         energy_trace: ``(chains, frames)``.
         steps: the number of kernel steps at each frame, ``(frames,)``.
         path: ``(frames, chains, *event)``, the states; images, points of the plane and of the line are drawn.
-        energy_data: energies of data, whose middle nine tenths are shaded for comparison.
-        limits: the values drawn as black and white.
+        energy_data: energies of data; the middle nine tenths are shaded for comparison.
+        limits: the pixel values of black and white.
         theme: the colours.
 
     >>> figure = chain_trace(np.zeros((3, 5)), np.arange(5), np.zeros((5, 3, 8, 8, 1)))
@@ -98,7 +98,7 @@ def chain_trace(
 
 
 def _height(states: np.ndarray) -> float:
-    """Inches for the states beneath their energies: none where points have more coordinates than a page."""
+    """The height in inches of the panel of states; zero if points have too many coordinates to draw."""
     event = states.shape[2:]
     if is_image(event):
         return WIDTH / _FRAMES * min(_CHAINS, states.shape[1]) * event[0] / event[1] + 0.7
@@ -124,7 +124,7 @@ def _filmstrip(
 def _journey(
     figure: Figure, place: Any, states: np.ndarray, frames: np.ndarray, limits: tuple[float, float], theme: Theme
 ) -> None:
-    """Where points of the line or the plane went."""
+    """The paths of points on the line or in the plane."""
     flat = states.reshape(len(states), states.shape[1], -1)
     plane = flat.shape[2] == 2
     x, y = ("x₁", "x₂") if plane else ("step of the chain", "x")

@@ -1,4 +1,4 @@
-"""What a run folder holds, read with a sentence for every damage."""
+"""Read the files of a run folder; every kind of damage has its own error message."""
 
 import tomllib
 import zipfile
@@ -12,9 +12,9 @@ from thalweg.core.records import read_records
 
 
 class Folder(NamedTuple):
-    """A run folder as read: ``history`` and ``evaluations`` map each metric to ``(updates, values)``.
+    """The content of a run folder: ``history`` and ``evaluations`` map each metric to ``(updates, values)``.
 
-    ``history``, ``samples`` and ``results`` are empty where the run has not come that far.
+    ``history``, ``samples`` and ``results`` are empty if the run has not got that far.
     """
 
     path: Path
@@ -26,7 +26,7 @@ class Folder(NamedTuple):
 
 
 def read_folder(run_dir: str | Path) -> Folder:
-    """Everything a report needs from a run folder; only ``config.toml`` must be there."""
+    """Read what a report needs from a run folder; only ``config.toml`` must exist."""
     path = Path(run_dir)
     config = _config(path)
     updates, evaluations = _metrics(path / "metrics.jsonl")
@@ -47,7 +47,7 @@ def _config(folder: Path) -> str:
 
 
 def _metrics(path: Path) -> tuple[dict, dict]:
-    """The lines of updates and those of evaluations, by metric."""
+    """The metrics of the updates and those of the evaluations, by name."""
     rows: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for row in read_records(path):
         rows["evaluation" in row].append(row)

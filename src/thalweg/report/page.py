@@ -1,4 +1,4 @@
-"""The page of a run: what was trained, what came of it, measured and drawn, in one file that needs nothing else."""
+"""The report of a run: its configuration, results and figures on one self-contained HTML page."""
 
 import base64
 import importlib.metadata
@@ -26,9 +26,9 @@ def write_report(run_dir: str | Path) -> Path:
     """Write ``report.html`` into a run folder and return its path.
 
     The page is self-contained: style and figures are inside, nothing is fetched, and it follows the reader's light or
-    dark setting. It is built from the folder's ``config.toml``, ``metrics.jsonl``, ``samples/samples.npz`` and
-    ``results.json`` alone, so it can be rebuilt without training; where one of the last three is not there yet the page
-    says so. ``samples.npz`` holds ``x`` (n, *event), and optionally ``data`` (m, *event), ``path`` (frames, chains,
+    dark setting. It is built only from the folder's ``config.toml``, ``metrics.jsonl``, ``samples/samples.npz`` and
+    ``results.json``, so it can be rebuilt without training; the page says so if one of the last three does not exist
+    yet. ``samples.npz`` holds ``x`` (n, *event), and optionally ``data`` (m, *event), ``path`` (frames, chains,
     *event), ``path_steps`` (frames,), ``energy_trace`` (chains, frames), ``energy_data``, ``energy_test``,
     ``energy_samples``.
 
@@ -60,7 +60,7 @@ def _class_block(results: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _findings(results: dict[str, Any]) -> str:
-    """What the doctor of the training has seen go wrong, before all else."""
+    """The findings of the doctor, at the top of the page."""
     found = results.get("findings")
     found = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     if not found:
@@ -72,7 +72,7 @@ def _findings(results: dict[str, Any]) -> str:
 
 
 def _lead(folder: Folder) -> str:
-    """The measured numbers in words."""
+    """The main results in words."""
     classes = _class_block(folder.results)
     if classes is not None:
         covered, count = classes["classes_covered"], classes["classes"]
@@ -121,12 +121,12 @@ def _section(title: str, words: str, *content: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{said}{''.join(content)}\n</section>"
 
 
-def _missing(title: str, words: str) -> str:
+def _placeholder(title: str, words: str) -> str:
     return f'<section>\n<h2>{escape(title)}</h2>\n<p class="missing">{escape(words)}</p>\n</section>'
 
 
 def _picture(alt: str, draw: Callable[[figures.Theme], Figure]) -> str:
-    """A figure drawn for light and for dark; the browser takes the one it needs."""
+    """A figure in the light and in the dark theme; the browser chooses."""
     light, dark = (
         "data:image/png;base64," + base64.b64encode(figures.png(draw(theme))).decode("ascii")
         for theme in (figures.LIGHT, figures.DARK)
@@ -138,7 +138,7 @@ def _picture(alt: str, draw: Callable[[figures.Theme], Figure]) -> str:
 def _samples(folder: Folder) -> str:
     x = folder.samples.get("x")
     if x is None:
-        return _missing("Samples", "No samples yet: thalweg sample draws them from the newest checkpoint.")
+        return _placeholder("Samples", "No samples yet: thalweg sample draws them from the newest checkpoint.")
     data = folder.samples.get("data")
     beside = "" if data is None else " Real data beside them."
     words = f"Where chains that started from fresh noise ended.{beside}"
@@ -162,7 +162,7 @@ def _classes(folder: Folder) -> str:
 
 def _training(folder: Folder) -> str:
     if not folder.history and not folder.evaluations:
-        return _missing("Training", "No numbers of training yet: metrics.jsonl is not there or empty.")
+        return _placeholder("Training", "No numbers of training yet: metrics.jsonl is not there or empty.")
     words = "Each update's value is faint, the running mean strong. The loss of an energy gap may be negative."
     words = words if "energy_gap" in folder.history else words.split(". ")[0] + "."
     drawn = _picture(
@@ -174,7 +174,9 @@ def _training(folder: Folder) -> str:
 def _energies(folder: Folder) -> str:
     arrays = folder.samples
     if not {"energy_data", "energy_samples"} <= arrays.keys():
-        return _missing("Energies", "No energies of data and samples yet: they are computed when samples are drawn.")
+        return _placeholder(
+            "Energies", "No energies of data and samples yet: they are computed when samples are drawn."
+        )
     data, samples, held_out = arrays["energy_data"], arrays["energy_samples"], arrays.get("energy_test")
     words = (
         "Where the model fits, the energies of data and samples agree. Samples lower than the data: the chains found "
@@ -187,7 +189,7 @@ def _energies(folder: Folder) -> str:
 def _chain(folder: Folder) -> str:
     arrays = folder.samples
     if not {"energy_trace", "path_steps"} <= arrays.keys():
-        return _missing("Chain", "No chain to follow yet: it is recorded when samples are drawn.")
+        return _placeholder("Chain", "No chain to follow yet: it is recorded when samples are drawn.")
     trace, steps, path = arrays["energy_trace"], arrays["path_steps"], arrays.get("path")
     words = "From fresh noise to a sample: the energy of each chain, and its states along the way."
     drawn = _picture(
@@ -199,7 +201,7 @@ def _chain(folder: Folder) -> str:
 
 def _numbers(folder: Folder) -> str:
     if not folder.results:
-        return _missing("Numbers", "No results yet: results.json is not there or empty.")
+        return _placeholder("Numbers", "No results yet: results.json is not there or empty.")
     shown = {name: value for name, value in folder.results.items() if name != "findings"}
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _flat(shown))
     return _section("Numbers", "", f'<div class="wide"><table>{rows}</table></div>')

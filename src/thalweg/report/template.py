@@ -1,4 +1,4 @@
-"""The page's frame: one HTML file with its style inside and no reference to anything outside."""
+"""The template of the page: one HTML file that contains its style and refers to nothing outside."""
 
 from string import Template
 

@@ -1,6 +1,6 @@
-"""Run folders: one reader and one writer; train, sample, evaluate and report from Python as from the command line.
+"""Run folders: train, sample, evaluate and report, from Python as from the command line.
 
-Names are imported when first used: the command line shows that it is starting before JAX is loaded.
+Names are imported when first used, so that the command line can show that it is starting before JAX is loaded.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""From a completed configuration to the objects of a training run."""
+"""Build the objects of a training run from a completed configuration."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from thalweg.samplers.starts import Noise, uniform_noise
 
 
 class Parts(NamedTuple):
-    """What a configuration describes; the key is that of training."""
+    """The objects that a configuration describes; ``train_key`` is the random key of training."""
 
     dataset: Dataset
     energy: Any
@@ -36,9 +36,9 @@ class Parts(NamedTuple):
 
     @property
     def rows(self) -> Any:
-        """What `fit` trains on: the training rows, with their labels where the energy is conditional on labels."""
+        """The data for `fit`: the training rows, with their labels if the energy is conditional on labels."""
         labelled = isinstance(self.energy, ConditionalEnergy)
-        # noise levels are drawn by the objective itself
+        # the condition may also be a noise level, which the objective draws itself
         labelled = labelled and not isinstance(self.objective, NoiseConditionalScoreMatching)
         if not labelled:
             return self.dataset.x_train
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What can be made of a configuration before any data is there."""
+    """The parts of a configuration that can be built without the data."""
 
     objective: Objective
     optimizer: optax.GradientTransformation
@@ -60,10 +60,10 @@ class Rules(NamedTuple):
 
 
 def rules(config: Mapping[str, Any]) -> Rules:
-    """The objective, the optimiser and the way to sample: constructors refuse here what no type can."""
+    """Build the objective, the optimiser, the kernel and the noise; constructors check what a type cannot."""
     sample = config["sample"]
     if _has_preset(config["energy"]):
-        # its shape is known without the data, and tracing its constructor costs nothing
+        # a preset knows its shape without the data, and tracing the constructor costs nothing
         jax.eval_shape(lambda key: eqx.filter(_energy(config["energy"], (), key), eqx.is_array), jax.random.key(0))
     return Rules(
         _made("objective", config["objective"], OBJECTIVES),
@@ -74,9 +74,9 @@ def rules(config: Mapping[str, Any]) -> Rules:
 
 
 def build(config: Mapping[str, Any], dataset: Dataset | None = None, progress: bool = False) -> Parts:
-    """All parts of a run; the same configuration always makes the same ones.
+    """Build all parts of a run; the same configuration always gives the same parts.
 
-    ``dataset`` is the configuration's own, where it is at hand.
+    ``dataset`` is the data set of the configuration, if it is already loaded.
     """
     made = rules(config)
     energy_key, train_key, _ = _keys(config["seed"])
@@ -86,12 +86,12 @@ def build(config: Mapping[str, Any], dataset: Dataset | None = None, progress: b
 
 
 def sampling_key(seed: int) -> PRNGKeyArray:
-    """The key of a run's samples."""
+    """The random key of a run's samples."""
     return _keys(seed)[2]
 
 
 def _keys(seed: int) -> Array:
-    """Of the energy's weights, of training and of sampling."""
+    """The random keys of the energy's weights, of training and of sampling."""
     return jax.random.split(jax.random.key(seed), 3)
 
 
@@ -100,19 +100,20 @@ def _has_preset(config: Mapping[str, Any]) -> bool:
 
 
 def _energy(config: Mapping[str, Any], shape: tuple[int, ...], key: PRNGKeyArray) -> Any:
-    """The energy on the data's shape; a preset has its own, which `fit` compares with the data's."""
+    """The energy for points of the data's shape; a preset has its own shape, which `fit` checks against the data."""
     return _made("energy", config, ENERGIES, key=key, **({} if _has_preset(config) else {"shape": shape}))
 
 
 def _made(where: str, config: Mapping[str, Any], table: Table, **given: Any) -> Any:
-    """The object that a table with a type describes; ``given`` is what no configuration holds, such as a key."""
+    """Build the object that a table with a type describes; ``given`` holds further arguments, such as a random key."""
     maker, keys = table[config["type"]]
     wanted = inspect.signature(maker).parameters
     arguments = _arguments(where, config, keys) | {key: each for key, each in given.items() if key in wanted}
-    return _called(where, maker, **arguments)
+    return _call(where, maker, **arguments)
 
 
-def _called(where: str, maker: Callable[..., Any], **arguments: Any) -> Any:
+def _call(where: str, maker: Callable[..., Any], **arguments: Any) -> Any:
+    """``maker(**arguments)``, with ``where`` in front of the message of a ValueError."""
     try:
         return maker(**arguments)
     except ValueError as problem:
@@ -137,12 +138,12 @@ def _argument(where: str, value: Any, setting: Setting) -> Any:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples, which can be compared and hashed where a constructor keeps them as they are."""
+    """Lists as tuples, which can be hashed if a constructor keeps them as static fields."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _noise(where: str, value: Any) -> Noise | None:
-    return None if value == NONE else _called(where, uniform_noise, **value)
+    return None if value == NONE else _call(where, uniform_noise, **value)
 
 
 def _optimizer(config: Mapping[str, Any], updates: int) -> optax.GradientTransformation:
@@ -150,7 +151,7 @@ def _optimizer(config: Mapping[str, Any], updates: int) -> optax.GradientTransfo
     own = _arguments("optimizer", config, keys)
     rate = own.pop("learning_rate")
     extra = _arguments("optimizer", config, SCHEDULES)
-    return _called(
+    return _call(
         "optimizer",
         adjusted,
         make=lambda learning_rate: maker(learning_rate, **own),
@@ -161,7 +162,7 @@ def _optimizer(config: Mapping[str, Any], updates: int) -> optax.GradientTransfo
 
 
 def load_data(config: Mapping[str, Any], progress: bool = False) -> Dataset:
-    """The data set of a configuration."""
+    """Load the data set of a configuration."""
     name = config["data"]["name"]
     options = _arguments("data", config["data"], data_keys(name))
     function = loader(name)
@@ -172,5 +173,5 @@ def load_data(config: Mapping[str, Any], progress: bool = False) -> Dataset:
 
 
 def train_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``[train]`` tells `fit`."""
+    """The arguments of `fit` that ``[train]`` gives."""
     return _arguments("train", config["train"], TRAIN)

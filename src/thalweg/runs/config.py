@@ -1,4 +1,4 @@
-"""Configurations: given ones checked and completed, so that what is printed and saved can be replayed as it stands."""
+"""Check and complete a configuration, so that the printed or saved one can be trained from again."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,9 +20,9 @@ _NAME = Setting((str,))
 
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with every key filled in, in a fixed order; a complete one comes out as it went in.
+    """A configuration with every key filled in, in a fixed order; a complete one is returned unchanged.
 
-    Unknown keys, unknown names and values of the wrong type are refused by their full dotted key.
+    Unknown keys, unknown names and values of the wrong type raise a ValueError that names the full dotted key.
     """
     top = ("seed", *_SECTIONS)
     for key in given:
@@ -30,45 +30,45 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
             rest = complete({name: each for name, each in given.items() if name in top})
             raise unknown("", key, top, [f"{name}.{inner}" for name in _SECTIONS for inner in rest[name]])
     sections = {name: _table(name, given.get(name, {})) for name in _SECTIONS}
-    objective = _chosen("objective", sections["objective"], OBJECTIVES)
+    objective = _complete_choice("objective", sections["objective"], OBJECTIVES)
     return {
-        "seed": _seed(given.get("seed", _SEED.default)),
-        "data": _data(sections["data"]),
-        "energy": _chosen("energy", sections["energy"], ENERGIES),
+        "seed": _check_seed(given.get("seed", _SEED.default)),
+        "data": _complete_data(sections["data"]),
+        "energy": _complete_choice("energy", sections["energy"], ENERGIES),
         "objective": objective,
-        "optimizer": _chosen("optimizer", sections["optimizer"], OPTIMIZERS, SCHEDULES),
-        "train": _filled("train", sections["train"], TRAIN),
-        "sample": _filled("sample", _as_trained(sections["sample"], objective), SAMPLE),
+        "optimizer": _complete_choice("optimizer", sections["optimizer"], OPTIMIZERS, SCHEDULES),
+        "train": _complete_table("train", sections["train"], TRAIN),
+        "sample": _complete_table("sample", _with_training_defaults(sections["sample"], objective), SAMPLE),
     }
 
 
 def takes(where: str, name: Any) -> tuple[str, ...]:
-    """The keys that the type ``name`` takes in the table ``where``; none where the name is unknown."""
+    """The keys that the type ``name`` takes in the table ``where``; empty if the name is unknown."""
     tables = {"energy": ENERGIES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS}
     entry = tables.get(where, {}).get(name) if isinstance(name, str) else None
     return () if entry is None else tuple(entry.keys)
 
 
-def _seed(value: Any) -> int:
+def _check_seed(value: Any) -> int:
     seed = check("seed", value, _SEED)
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed: expected a whole number from 0 to {2**32 - 1}, got {seed}; choose another")
     return seed
 
 
-def _data(given: Mapping[str, Any]) -> dict[str, Any]:
+def _complete_data(given: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(given)
     if "name" not in options:
         raise ValueError(f"data.name: expected a path or one of {', '.join(CATALOGUE)}, got nothing; add it")
     name = check("data.name", options.pop("name"), _NAME)
     path = Path(name).expanduser()
     if name not in CATALOGUE and path.exists():
-        name = str(path.absolute())  # the folder a run was started from is written down nowhere else
-    return {"name": name, **_filled("data", options, data_keys(name))}
+        name = str(path.absolute())  # the working directory is not recorded anywhere else
+    return {"name": name, **_complete_table("data", options, data_keys(name))}
 
 
-def _as_trained(given: Mapping[str, Any], objective: Mapping[str, Any]) -> dict[str, Any]:
-    """``[sample]`` with the objective's own kernel and noise where it does not say otherwise."""
+def _with_training_defaults(given: Mapping[str, Any], objective: Mapping[str, Any]) -> dict[str, Any]:
+    """``[sample]`` with the objective's kernel and noise as defaults."""
     start, kernel = objective.get("start", {}), objective.get("kernel")
     filled = {"noise": start["noise"], **given} if "noise" in start else dict(given)
     own = filled.get("kernel", {})
@@ -83,8 +83,8 @@ def _table(where: str, given: Any) -> Mapping[str, Any]:
     return given
 
 
-def _chosen(where: str, given: Any, table: Table, more: Mapping[str, Setting] | None = None) -> dict[str, Any]:
-    """A table whose ``type`` names what the other keys belong to."""
+def _complete_choice(where: str, given: Any, table: Table, more: Mapping[str, Setting] | None = None) -> dict[str, Any]:
+    """Complete a table whose ``type`` determines its other keys."""
     name = _table(where, given).get("type")
     if name is None:
         raise ValueError(f"{where}.type: expected one of {', '.join(table)}, got nothing; add it")
@@ -92,10 +92,10 @@ def _chosen(where: str, given: Any, table: Table, more: Mapping[str, Setting] | 
         fix = did_you_mean(str(name), table)
         raise ValueError(f"{where}.type: expected one of {', '.join(table)}, got {shown(name)}; {fix}")
     others = {key: value for key, value in given.items() if key != "type"}
-    return {"type": name, **_filled(where, others, {**table[name].keys, **(more or {})}, table[name].maker)}
+    return {"type": name, **_complete_table(where, others, {**table[name].keys, **(more or {})}, table[name].maker)}
 
 
-def _filled(
+def _complete_table(
     where: str, given: Mapping[str, Any], known: Mapping[str, Setting], maker: Callable[..., Any] | None = None
 ) -> dict[str, Any]:
     for key in given:
@@ -105,7 +105,7 @@ def _filled(
     for name, setting in known.items():
         dotted = f"{where}.{name}"
         if name in given:
-            filled[name] = _value(dotted, _typed(name, given[name], setting, maker), setting)
+            filled[name] = _complete_value(dotted, _with_default_type(name, given[name], setting, maker), setting)
         elif setting.required:
             raise ValueError(f"{dotted}: expected {expected(setting)}, got nothing; add it")
         else:
@@ -113,25 +113,25 @@ def _filled(
     return filled
 
 
-def _typed(name: str, value: Any, setting: Setting, maker: Callable[..., Any] | None) -> Any:
-    """A table without a type changes the object that is made by default."""
+def _with_default_type(name: str, value: Any, setting: Setting, maker: Callable[..., Any] | None) -> Any:
+    """A table without a type changes settings of the default object: add the type and its other settings."""
     chosen = any(kind in setting.types for kind in CHOICES) and not setting.required
     if not chosen or not isinstance(value, Mapping) or "type" in value:
         return value
     return {**_default(name, setting, maker), **value}
 
 
-def _value(where: str, value: Any, setting: Setting) -> Any:
+def _complete_value(where: str, value: Any, setting: Setting) -> Any:
     for kind, table in CHOICES.items():
         if kind in setting.types and not (value == NONE and None in setting.types):
-            return _chosen(where, value, table)
+            return _complete_choice(where, value, table)
     if Noise in setting.types and value != NONE:
-        return _filled(where, _table(where, value), UNIFORM)
+        return _complete_table(where, _table(where, value), UNIFORM)
     return check(where, value, setting)
 
 
 def _default(name: str, setting: Setting, maker: Callable[..., Any] | None) -> Any:
-    """A default as TOML writes it; an object that the constructor makes itself is made and taken apart."""
+    """A default as TOML; if it is an object made by the constructor, its type and its fields."""
     for kind, table in CHOICES.items():
         if kind in setting.types and maker is not None:
             made = getattr(maker(), name)

@@ -1,13 +1,13 @@
-"""What ``config.toml`` holds: a configuration, and the changes that were made to it on the way.
+"""The content of ``config.toml``: a configuration, and the changes that were made to it during the run.
 
-The file has a version, ``schema = 1``, the complete configuration at the first update, and a list of changes, each with
-the number of updates that were done when it took effect and what it set, in the words of ``--set``::
+The file has a version, ``schema = 1``, the complete configuration at the first update, and a list of changes. Each
+change has the number of updates done when it took effect, and its assignments, written as for ``--set``::
 
     [[changes]]
     update = 500
     set = ["optimizer.learning_rate=0.0001"]
 
-Trained again from this file, a run goes through the same changes at the same updates.
+A run trained again from this file makes the same changes at the same updates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,19 @@ from thalweg.runs.config import complete, takes
 from thalweg.runs.hints import did_you_mean
 from thalweg.train.python_config import CONFIG, PYTHON, SCHEMA
 
-# another one of these makes another run
+# changing one of these would make it a different run
 _FIXED = ("seed", "data", "energy", "objective.type", "train.batch_size")
 
 
 class Change(NamedTuple):
-    """What was set when ``update`` updates were done."""
+    """Assignments that took effect after ``update`` updates."""
 
     update: int
     assignments: tuple[str, ...]
 
 
 class Stage(NamedTuple):
-    """The configuration from one number of updates on."""
+    """A configuration and the number of updates after which it begins."""
 
     begins: int
     config: dict[str, Any]
@@ -53,7 +53,7 @@ class Configuration(NamedTuple):
     changes: tuple[Change, ...] = ()
 
     def stages(self) -> list[Stage]:
-        """The configurations that hold one after the other."""
+        """The successive configurations of the run."""
         stages = [Stage(0, self.start)]
         for change in self.changes:
             stages.append(Stage(change.update, complete(assign(stages[-1].config, list(change.assignments), takes))))
@@ -70,9 +70,9 @@ class Configuration(NamedTuple):
 
 
 def parse_configuration(given: Mapping[str, Any], name: str, assignments: Sequence[str] = ()) -> Configuration:
-    """A configuration as read from TOML, checked and completed; ``assignments`` change it at the first update.
+    """Check and complete a configuration read from TOML; ``assignments`` change it before the first update.
 
-    ``name`` says in a refusal where it stands. Files without a version are of the first.
+    Error messages call it ``name``. A file without a version is taken as version 1.
 
     >>> import thalweg as tw
     >>> config = {"data": {"name": "two_moons", "n": 50}, "energy": {"type": "MLP", "width": 8},
@@ -120,10 +120,10 @@ def _changes(given: Any, name: str) -> tuple[Change, ...]:
 
 
 def change(configuration: Configuration, assignments: Sequence[str], done: int) -> Configuration:
-    """The configuration with ``assignments`` taking effect after ``done`` updates; refused where they make no sense.
+    """The configuration with ``assignments`` taking effect after ``done`` updates; a ValueError if they cannot.
 
-    Changes of later updates, which a run that lost its newest checkpoints comes to again, are left out: what is set now
-    is set on top of all of them.
+    A run that lost its newest checkpoints may have changes recorded after ``done``. They become part of the new change,
+    so that the result is the last configuration with ``assignments`` applied.
     """
     last = configuration.last()
     after = complete(assign(last, list(assignments), takes))
@@ -139,7 +139,8 @@ def change(configuration: Configuration, assignments: Sequence[str], done: int) 
 
 
 def _check_change(before: Mapping[str, Any], after: Mapping[str, Any], done: int) -> None:
-    """Refuse what would make another run, and lengths that were passed or that a schedule was not made for."""
+    """Raise a ValueError for changes that would make a different run, or for a length that is already passed or does
+    not fit the schedule."""
     if done == 0:
         return
     changed = [text.partition("=")[0] for text in difference(before, after)]
@@ -167,7 +168,7 @@ def _check_change(before: Mapping[str, Any], after: Mapping[str, Any], done: int
 
 
 def read_configuration(folder: Path) -> Configuration:
-    """The configuration of a run folder; what is missing, damaged or too new is refused by the file's name.
+    """Read the configuration of a run folder; a ValueError names the file if it is missing, damaged or too new.
 
     >>> from pathlib import Path
     >>> import thalweg as tw
@@ -186,7 +187,7 @@ def read_configuration(folder: Path) -> Configuration:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.toml`` of a run folder as TOML has it, of a version that is known here."""
+    """``config.toml`` of a run folder as plain tables; a ValueError if its version is too new."""
     if not folder.is_dir():
         near = {each.parent.name: each.parent for each in folder.parent.glob(f"*/{CONFIG}")}
         fix = did_you_mean(folder.name, near, "check the path, or where it was moved to")

@@ -1,4 +1,4 @@
-"""The keys of ``[data]``: the options of what loads a data set."""
+"""The keys of ``[data]``: the options of the function that loads a data set."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _TOYS: Mapping[str, Mapping[str, Setting]] = {
     "swiss_roll": {"sigma": Setting((float, int), 0.1)},
     "skewed_mixture": {},
 }
-# by the name of the function that reads
+# by the name of the reading function
 _READERS: Mapping[str, Mapping[str, Setting]] = {
     "digits": {"raw": Setting((bool,), False)},
     "mnist": {"folder": Setting((str, Path, None), None), "raw": Setting((bool,), False)},
@@ -72,7 +72,7 @@ _READERS: Mapping[str, Mapping[str, Setting]] = {
 
 
 def loader(name: str) -> Callable[..., data.Dataset] | None:
-    """The function that loads what is no toy; none for a toy."""
+    """The function that loads a data set; None for a toy."""
     if name in data.TOYS:
         return None
     if name in data.CATALOGUE:
@@ -84,11 +84,11 @@ def loader(name: str) -> Callable[..., data.Dataset] | None:
 
 
 def data_keys(name: str) -> Mapping[str, Setting]:
-    """The keys of ``[data]`` beside the name."""
+    """The keys of ``[data]`` other than ``name``."""
     load = loader(name)
     if load is None:
         return {**_EVERY_TOY, **_TOYS[name]}
     keys = _READERS[load.__name__]
-    # a path stands in the name, and not in an option of its own
+    # a path is given as the name, not as an option
     path = None if name in data.CATALOGUE else next(iter(inspect.signature(load).parameters))
     return {key: setting for key, setting in keys.items() if key != path}

@@ -1,4 +1,4 @@
-"""The energies a configuration may name, with their keys; the shape of a point and the key follow from the rest."""
+"""The energies a configuration may name, with their keys; the shape of a point and the random key are added later."""
 
 from collections.abc import Sequence
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The files of a run folder: which they are, written whole or not at all, removed one by one."""
+"""The files of a run folder: their names, and how they are written and removed."""
 
 import io
 import re
@@ -23,14 +23,14 @@ TABLE, PICTURE = Path("samples", "samples.csv"), Path("samples", "samples.png")
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Arrays by name in one compressed file."""
+    """Write arrays by name to one compressed file."""
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # pyright: ignore[reportArgumentType]
     write_whole(path, packed.getvalue())
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """A folder ``parent/name-1``, or with the next number that is free, made for the caller alone."""
+    """Make and return a new folder ``parent/name-1``, or with the next free number."""
     there = [each.name for each in parent.iterdir()] if parent.is_dir() else []
     tails = [each.removeprefix(f"{name}-") for each in there if each.startswith(f"{name}-")]
     number = max((int(tail) for tail in tails if tail.isdecimal()), default=0) + 1
@@ -39,7 +39,7 @@ def new_folder(parent: Path, name: str) -> Path:
             (parent / f"{name}-{number}").mkdir(parents=True)
             return parent / f"{name}-{number}"
         except FileExistsError:
-            number += 1  # another run has just begun
+            number += 1  # another run has just taken it
         except OSError as problem:
             raise ValueError(
                 f"{parent}: expected to make a run folder there, got '{problem.strerror}'; choose one with --run-dir"
@@ -47,12 +47,12 @@ def new_folder(parent: Path, name: str) -> Path:
 
 
 def has_run(folder: Path) -> bool:
-    """Whether a run was begun in a folder."""
+    """Whether a run was started in a folder."""
     return any((folder / each).exists() for each in (CONFIG, CHECKPOINTS, MODEL))
 
 
 def check_own_config(folder: Path) -> None:
-    """Refuse to replace a ``config.toml`` that no run wrote: what `write_toml` writes is told from what a hand does."""
+    """Raise a ValueError instead of replacing a ``config.toml`` that the user wrote and not a run."""
     if (folder / CONFIG).exists() and not _is_written(folder / CONFIG):
         raise ValueError(
             f"{folder / CONFIG}: expected a configuration that a run wrote, got one of your own, which --fresh would "
@@ -61,12 +61,12 @@ def check_own_config(folder: Path) -> None:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove the files that a run has written to its folder, and nothing else that lies there."""
+    """Remove the files that a run wrote to its folder, and nothing else in it."""
     if not has_run(folder):
         return
     for name in (MODEL, METRICS, RESULTS, REPORT, SAMPLES, COLUMNS, TABLE, PICTURE):
         (folder / name).unlink(missing_ok=True)
-    # a run of an earlier version kept its old configurations under these names
+    # runs of an earlier version saved old configurations under these names
     earlier = [each for each in folder.glob("config-until-update-*.toml") if re.fullmatch(r"\D+\d+\.toml", each.name)]
     for path in (folder / CONFIG, *earlier):
         if path.is_file() and _is_written(path):
@@ -80,7 +80,7 @@ def remove_run(folder: Path) -> None:
 
 
 def _is_written(path: Path) -> bool:
-    """Whether a file reads as `write_toml` would write it."""
+    """Whether a file was written by `write_toml`: writing its content again gives the same text."""
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         return write_toml(parse_toml(text, str(path))) == text

@@ -1,4 +1,4 @@
-"""The last part of a refusal: the nearest name, the value that came."""
+"""Parts of error messages: the nearest known name, the given value."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ _NEAR = 0.6
 
 
 def did_you_mean(word: str, names: Iterable[Any], otherwise: str = "choose one of them", near: float = _NEAR) -> str:
-    """The nearest name, as the last part of a sentence; where none is near, what to do ``otherwise``.
+    """The nearest name as the end of an error message, or ``otherwise`` if none is near.
 
     >>> did_you_mean("langevn", ["HMC", "Langevin"])
     "did you mean 'Langevin'?"
@@ -21,7 +21,7 @@ def did_you_mean(word: str, names: Iterable[Any], otherwise: str = "choose one o
 
 
 def shown(value: Any) -> str:
-    """A value as it would stand in TOML, near enough for a message.
+    """A value written roughly as in TOML, for a message.
 
     >>> shown(True), shown("adam"), shown(0.5)
     ('true', '"adam"', '0.5')
@@ -32,9 +32,9 @@ def shown(value: Any) -> str:
 
 
 def unknown(where: str, key: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> ValueError:
-    """The refusal of a key that does not exist, with the nearest one that does.
+    """The error for an unknown key, with the nearest known one.
 
-    ``elsewhere`` are dotted keys of other tables, preferred where one of them ends like this.
+    ``elsewhere`` holds dotted keys of other tables; one that ends in ``key`` is suggested first.
     """
     names = list(known)
     dotted, place = (f"{where}.{key}", f"a key of [{where}]") if where else (key, "a key or a table")

@@ -1,4 +1,4 @@
-"""A trained run had back from its folder, with nothing built by hand."""
+"""Load a trained run from its folder alone."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,17 @@ from thalweg.train.update import averaged_model
 
 
 def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = ()) -> Run:
-    """The `Run` in a folder that ``tw.fit(run_dir=...)`` or ``thalweg train`` wrote, as of its newest checkpoint.
+    """Load the `Run` in a folder that ``tw.fit(run_dir=...)`` or ``thalweg train`` wrote, at its newest checkpoint.
 
-    The model is built from ``model.json``, which names classes of thalweg and of the libraries it stands on; nothing
-    else is ever imported, and no code of the file's is run. What the file cannot describe is given: a class of one's
-    own among ``types``, or, where the model holds a function of one's own, an ``energy`` of the same structure. Where
-    the objective's ``params`` or ``state`` cannot be described, they come back as lists of their arrays.
+    The model is built from ``model.json``, which names classes of thalweg and of the libraries it builds on; nothing
+    else is imported, and no code in the file is run. What the file cannot describe must be given: your own classes as
+    ``types``, or, if the model holds a function of yours, an ``energy`` of the same structure. If the objective's
+    ``params`` or ``state`` cannot be described, they are returned as lists of arrays.
 
     Args:
         folder: the run folder; it may have been moved or copied.
-        energy: a model of the structure of the trained one; its arrays are replaced.
-        types: classes of one's own that the model is made of.
+        energy: a model with the structure of the trained one; its arrays are replaced.
+        types: your own classes that are part of the model.
 
     >>> import jax, optax, tempfile, thalweg as tw
     >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
@@ -58,7 +58,7 @@ def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = 
 
 
 def with_configuration(run: Run, config: Mapping[str, Any], dataset: Any = None) -> Run:
-    """``run`` with what its complete configuration says of its data and of how it is sampled."""
+    """``run`` with the data and the sampling settings of its complete configuration."""
     made, sample = rules(config), config["sample"]
     source = Source(
         made.objective,
@@ -79,7 +79,7 @@ def _from_model_file(folder: Path, energy: Any, types: Sequence[type]) -> Run:
         like_arrays(model), lambda arrays: _has_no_nan(build_from(arrays).energy)
     )
     training = build_from(arrays)
-    # read and not rewound: a run may still be writing its own
+    # only read, not rewound: the run may still be writing it
     _, rows, evaluations = rows_until(folder / METRICS, step)
     findings = (*read_findings(folder), *(Finding("checkpoint", step, fault) for fault in faults))
     for finding in findings[len(findings) - len(faults) :]:
@@ -94,13 +94,13 @@ def _has_no_nan(energy: Any) -> bool:
 
 
 def _from_config(folder: Path) -> Run:
-    """A run of an earlier version, which has no ``model.json``."""
+    """Load a run of an earlier version, which has no ``model.json``."""
     config = read_configuration(folder).last()
     return restore(folder, config, build(config))
 
 
 def restore(folder: Path, config: Mapping[str, Any], parts: Parts) -> Run:
-    """The run in the newest checkpoint, refused where its arrays are not those of ``parts``."""
+    """Load the run in the newest checkpoint; a ValueError if its arrays do not fit ``parts``."""
     arguments = train_arguments(config)
     return load(
         folder,

@@ -1,4 +1,4 @@
-"""Energies made for data of a given shape where a constructor wants more than a configuration can say."""
+"""Build energies for data of a given shape, if the constructor needs more than a configuration can give."""
 
 from typing import Literal
 
@@ -16,13 +16,13 @@ def ising(
     grid: tuple[int, int] | None = None,
     periodic: bool = True,
 ) -> Ising:
-    """An `Ising` model of vectors, all of whose couplings and biases are zero before training.
+    """An `Ising` model of vectors, with couplings and biases that are zero before training.
 
     Args:
         shape: of a point, ``(sites,)``.
-        values: of a site: -1 and 1, or 0 and 1.
+        values: the values of a site: -1 and 1, or 0 and 1.
         grid: rows and columns of a lattice, read row by row, with one coupling for all neighbours; by default every
-            pair of sites has its own.
+            pair of sites has its own coupling.
         periodic: whether the lattice is a torus.
 
     >>> from thalweg.runs.makers import ising
@@ -34,7 +34,7 @@ def ising(
 
 
 def potts(shape: tuple[int, ...], *, labels: int, grid: tuple[int, int] | None = None, periodic: bool = True) -> Potts:
-    """A `Potts` model of vectors of labels, all of whose couplings and biases are zero before training.
+    """A `Potts` model of vectors of labels, with couplings and biases that are zero before training.
 
     >>> from thalweg.runs.makers import potts
     >>> potts((9,), labels=3).bias.shape

@@ -1,4 +1,4 @@
-"""The optimisers a configuration may name, with their keys, and the keys that all of them have."""
+"""The optimisers a configuration may name, with their keys, and the keys that all of them share."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -69,7 +69,7 @@ def adjusted(
     schedule: Literal["constant", "cosine", "linear"] = "constant",
     clip_gradient: float | None = None,
 ) -> optax.GradientTransformation:
-    """An optimiser whose learning rate follows a schedule to zero, with a bound on the gradient's global norm."""
+    """An optimiser with a learning-rate schedule and, if given, gradient clipping by global norm."""
     positive("learning_rate", learning_rate)
     schedules = {
         "constant": lambda: learning_rate,

@@ -1,4 +1,4 @@
-"""Settings for data of one's own: a table in a CSV file or a folder of pictures, chosen from what is found there."""
+"""Choose settings for the user's own data: a table in a CSV file, or a folder of pictures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,15 +13,15 @@ from thalweg.runs.settings import NONE
 
 _TABLES = (".csv", ".tsv")
 _LEAST_ROWS = 10
-_MOST_LINES = 40  # columns that are described on the screen
-_MOST_SIDE = 64  # of pictures that are not resized
+_MOST_LINES = 40  # columns described on the screen
+_MOST_SIDE = 64  # pixels; larger pictures are resized
 _OPERATIONS = 7e12  # of a training: two to three minutes on two cores
 _CHAIN_STEPS = 20
 _BATCH = 64
 
 
 class Choice(NamedTuple):
-    """A configuration for own data, not completed yet, and the sentences that say what was found and chosen."""
+    """A configuration, not completed yet, and sentences that say what was found and chosen."""
 
     config: dict[str, Any]
     sentences: list[str]
@@ -31,8 +31,8 @@ def choose_settings(path: Path, assignments: Sequence[str] = ()) -> Choice:
     """Look at the data and choose a model, an objective and the number of updates.
 
     Args:
-        path: a CSV or TSV file, or what else `thalweg.data.load` makes images of.
-        assignments: what is set by the user; what is said of the data there, such as ``data.drop``, is heeded.
+        path: a CSV or TSV file, or anything that `thalweg.data.load` reads as images.
+        assignments: settings by the user; those of the data, such as ``data.drop``, are used when the data are read.
     """
     options = assign({}, list(assignments), takes).get("data", {})
     options = {name: value for name, value in options.items() if value != NONE}
@@ -68,12 +68,12 @@ def _choose_for_table(path: Path, options: Mapping[str, Any]) -> Choice:
         "objective": {
             "type": "MaximumLikelihood",
             "steps": 40,
-            # keeps energies near zero: without it the network grew without end on tables of a few hundred rows
+            # keeps energies near zero: without it the energies diverged on tables of a few hundred rows
             "energy_penalty": 0.01,
             "kernel": {"type": "Langevin", "step_size": 0.03},
             "start": {"type": "ReplayBuffer", "size": 2000, "rejuvenation": 0.05},
         },
-        # the decay keeps small tables from being learnt by heart
+        # the weight decay prevents overfitting of small tables
         "optimizer": {"type": "adamw", "learning_rate": 1e-3, "weight_decay": 1.0, "schedule": "cosine"},
         "train": {"steps": 1500, "batch_size": batch, "ema": 0.99},
         "sample": {"chains": 1000, "steps": 500},
@@ -90,7 +90,7 @@ def _choose_for_table(path: Path, options: Mapping[str, Any]) -> Choice:
 
 def _choose_for_folder(path: Path, options: Mapping[str, Any]) -> Choice:
     given = dict(options)
-    if "size" in given and "grey" in given:  # pictures of any sizes and kinds are made equal
+    if "size" in given and "grey" in given:  # pictures of any size and kind are converted
         size, count, channels = given["size"], None, 1 if given["grey"] else 3
         height, width = (size, size) if isinstance(size, int) else tuple(size)
         found = f"{path.name}: pictures made {width} × {height} pixels, {_colours(channels)}"
@@ -127,10 +127,10 @@ def _choose_for_pictures(
     height, width, channels = shape
     layers = choose_layers(height, width)
     batch = _BATCH if count is None else min(_BATCH, count)
-    # chains of twenty steps, forward and back, and the update itself
+    # chains of twenty steps, each a forward and a backward pass, and the update itself
     operations = 2 * count_products(layers, height, width, channels) * batch * (2 * _CHAIN_STEPS + 6)
     updates = int(min(max(_OPERATIONS / operations, 100), 1000))
-    # the way from noise to a picture is longer where there are more pixels, and a step along it is as long as it may be
+    # the more pixels, the longer the way from noise to a picture, so steps are as long as they may be
     step_size = round(max(3.0, 0.18 * (height * width * channels) ** 0.5), 1)
     noise = 1.0 if min(height, width) <= 16 else 0.3
     config = {
@@ -151,9 +151,9 @@ def _choose_for_pictures(
 
 
 def choose_layers(height: int, width: int) -> list[tuple[int, int, int, int]]:
-    """Convolutions ``(kernel, stride, padding, channels)`` for pictures of any size, down to at most four pixels.
+    """Convolutions ``(kernel, stride, padding, channels)`` that reduce pictures of any size to at most four pixels.
 
-    Each but the first halves the picture; the first does too where the picture is large.
+    Each halves the side of the picture, except the first, which does so only for large pictures.
 
     >>> choose_layers(8, 8)
     [(3, 1, 1, 32), (4, 2, 1, 64)]
@@ -172,7 +172,7 @@ def choose_layers(height: int, width: int) -> list[tuple[int, int, int, int]]:
 
 
 def count_products(layers: list[tuple[int, int, int, int]], height: int, width: int, channels: int) -> int:
-    """How many numbers the convolutions of one picture multiply.
+    """The number of multiplications in the convolutions of one picture.
 
     >>> count_products([(3, 1, 1, 2)], 4, 4, 1)
     288
@@ -186,7 +186,7 @@ def count_products(layers: list[tuple[int, int, int, int]], height: int, width: 
 
 
 def describe_settings(config: Mapping[str, Any]) -> str:
-    """What will be trained, for how long, and how to change it."""
+    """A sentence that says what will be trained, for how long, and how to change it."""
     energy, train = config["energy"], config["train"]
     if energy["type"] == "ConvNet" and isinstance(energy["layers"], list):
         size = f" of {len(energy['layers'])} convolutions (energy.layers)"

@@ -1,4 +1,4 @@
-"""Samples as the data came: a table in its own columns, and a picture of either."""
+"""Samples in the format of the user's data: a table with the original columns, or pictures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ _MOST_ROWS = 5000
 
 
 def keep_columns(config: Mapping[str, Any], folder: Path) -> Columns | None:
-    """The columns of a run on a table: those in its folder, or else of the table, which are put there first.
+    """The columns of a run on a table, from its folder; if they are not there yet, fit them and write them first.
 
-    None where the run is on something else than a table whose columns were standardised.
+    None unless the run is on a table with standardised columns.
     """
     options = config.get("data", {})
     if options.get("standardise") is not True:
@@ -44,11 +44,11 @@ def keep_columns(config: Mapping[str, Any], folder: Path) -> Columns | None:
 
 
 def write_own_samples(config: Mapping[str, Any], folder: Path, x: Any, data: np.ndarray) -> None:
-    """Write ``samples/samples.png`` of images, and of a table also ``samples/samples.csv``; else nothing.
+    """Write ``samples/samples.png`` for images or a table, and for a table also ``samples/samples.csv``.
 
     Args:
-        config: of the run.
-        folder: of the run.
+        config: the configuration of the run.
+        folder: the run folder.
         x: samples ``(chains, *event)``.
         data: real points to draw beside them.
     """
@@ -65,7 +65,7 @@ def write_own_samples(config: Mapping[str, Any], folder: Path, x: Any, data: np.
 
 
 def draw_columns(columns: Columns, samples: Sequence[Sequence[Cell]], data: Sequence[Sequence[Cell]]) -> Figure:
-    """Every column of samples against the data: histograms of numbers, bars of categories."""
+    """Every column, samples against data: histograms for numbers, bars for categories."""
     drawn = [(i, column) for i, column in enumerate(columns.columns) if column.kind != "constant"][:_MOST_PANELS]
     across = min(4, len(drawn))
     down = -(-len(drawn) // across)

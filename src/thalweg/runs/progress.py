@@ -1,4 +1,4 @@
-"""What is said and shown on stderr while work goes on. Nothing heavy is imported: a command shows it before JAX."""
+"""Messages and spinners on stderr. Nothing heavy is imported here, since commands use it before they load JAX."""
 
 import contextlib
 import sys
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 
 def say(sentence: str) -> None:
-    """One plain line on stderr, however many the sentence came in."""
+    """Print a sentence as one line on stderr."""
     print(" ".join(sentence.split()), file=sys.stderr)
 
 
 @contextlib.contextmanager
 def working(what: str, shown: bool = True) -> Iterator[None]:
-    """A moving sign while something of unknown length goes on."""
+    """Show a spinner during work of unknown length."""
     if not shown:
         yield
         return

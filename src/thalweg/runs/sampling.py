@@ -1,4 +1,4 @@
-"""Samples of a run, their evaluation and the report, written to its folder."""
+"""Write samples of a run, their evaluation and the report to its folder."""
 
 import time
 from pathlib import Path
@@ -33,15 +33,15 @@ def sample(
 ) -> Path:
     """Draw new samples from the newest checkpoint of a run and evaluate them: ``thalweg sample``.
 
-    They replace ``samples/samples.npz`` in the run folder, the path of which is returned; the numbers go to
+    The samples replace ``samples/samples.npz`` in the run folder; its path is returned. The numbers go to
     ``results.json``.
 
     Args:
         folder: a run folder.
-        chains: how many samples, by default as configured.
-        steps: of every chain, by default as configured.
-        seed: another number gives other samples; by default that of the run.
-        progress: show what is going on.
+        chains: the number of samples; by default as configured.
+        steps: the number of steps of every chain; by default as configured.
+        seed: another number gives other samples; by default the run's own seed.
+        progress: show the progress.
 
     >>> import jax, optax, tempfile, thalweg as tw
     >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
@@ -63,7 +63,7 @@ def sample(
 def write_samples(
     run: Run, folder: Path, seed: int, *, chains: int | None = None, steps: int | None = None, progress: bool = False
 ) -> Path:
-    """Samples, energies and scores of a run, in its folder."""
+    """Write samples, energies and scores of a run to its folder."""
     chains = (run.source.chains or 100) if chains is None else whole_number("chains", chains)
     steps = None if steps is None else whole_number("steps", steps)
     with working("loading the data", progress):
@@ -92,7 +92,7 @@ def write_samples(
         **mean_energies(energy),
     }
     write_json(folder / RESULTS, results)
-    # last, since labels that are no classes are refused, and the samples are on disk by now
+    # last, since labels that are not classes are refused, and by now the samples are on disk
     with working("judging the samples by a classifier", progress):
         write_json(folder / RESULTS, {**results, **scores_of_classes(drawn, dataset)})
     return folder / SAMPLES
@@ -104,10 +104,10 @@ def _split(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
 
 
 def report(run: Run | str | Path) -> Path:
-    """Write ``report.html`` into the folder of a run, from what lies there, and return its path: ``thalweg report``.
+    """Write ``report.html`` into the folder of a run, from the files there, and return its path: ``thalweg report``.
 
     Args:
-        run: what `tw.fit` with a ``run_dir`` or `tw.load_run` returned, or the folder itself.
+        run: a run returned by `tw.load_run` or by `tw.fit` with a ``run_dir``, or the run folder.
 
     >>> import jax, optax, tempfile, thalweg as tw
     >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)

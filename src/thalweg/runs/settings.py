@@ -1,4 +1,4 @@
-"""What one key of a configuration may hold, and values checked against it."""
+"""The types and default of each key of a configuration, and the check of a value against them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,17 +25,17 @@ _PLURALS = {bool: "truth values", int: "whole numbers", float: "numbers", str: "
 
 
 class _Required:
-    """Stands where a default would."""
+    """Marks a setting without a default."""
 
 
 REQUIRED = _Required()
 
 
 class Setting(NamedTuple):
-    """One key of a table: the types its value may have, ``None`` among them, and its default if it has one.
+    """One key of a table: the types its value may have, which may include ``None``, and its default, if any.
 
-    A number or a list of numbers is `NUMBERS`. The default None of a kernel or a start, which may not be None, means
-    the one that the constructor makes.
+    `NUMBERS` is a number or a list of numbers. If the types do not include None, the default None of a kernel or a
+    start means the constructor's own default.
     """
 
     types: tuple[Any, ...]
@@ -43,12 +43,12 @@ class Setting(NamedTuple):
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether a value must be given."""
         return self.default is REQUIRED
 
 
 class Entry(NamedTuple):
-    """What a ``type`` of a table stands for: what makes it, and the keys it is made with."""
+    """What a ``type`` of a table stands for: the function or class that builds it, and its keys."""
 
     maker: Callable[..., Any]
     keys: Mapping[str, Setting]
@@ -64,8 +64,8 @@ def _plain(member: Any) -> bool:
 
 
 def check(where: str, value: Any, setting: Setting) -> Any:
-    """``value`` as TOML writes it, if the setting's types admit it; whole numbers become floats, paths absolute."""
-    # the word for nothing comes before any text, a path before a text, and a whole number stays one where it may
+    """``value`` if the setting's types allow it, as written in TOML; integers become floats, paths absolute."""
+    # "none" is tried before any text, a path before a text, and an integer before a float
     for member in sorted(setting.types, key=lambda each: (each is not None, each is not Path, each is float)):
         admitted, kept = _admit(value, member)
         if admitted:
@@ -76,7 +76,7 @@ def check(where: str, value: Any, setting: Setting) -> Any:
 
 
 def expected(setting: Setting) -> str:
-    """What a setting's types are in words."""
+    """A setting's types in words."""
     return " or ".join(dict.fromkeys(_word(each) if _plain(each) else "a table" for each in setting.types))
 
 
@@ -89,7 +89,7 @@ def _admit(value: Any, member: Any) -> tuple[bool, Any]:
     if get_origin(member) in _LISTS:
         return _admit_list(value, member)
     if member is jax.Array and isinstance(value, list):
-        return _admit_list(value, list[float]) if not _nested(value) else _admit_list(value, list[jax.Array])
+        return _admit_list(value, list[float]) if not _is_nested(value) else _admit_list(value, list[jax.Array])
     if member is float or member is jax.Array:
         return number, float(value) if number else value
     if member is int:
@@ -99,7 +99,7 @@ def _admit(value: Any, member: Any) -> tuple[bool, Any]:
     return member in (bool, str) and isinstance(value, member), value
 
 
-def _nested(value: list) -> bool:
+def _is_nested(value: list) -> bool:
     return any(isinstance(each, list) for each in value)
 
 
@@ -126,7 +126,7 @@ def _word(member: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A default, or a field of an object, as TOML writes it.
+    """A default, or a field of an object, as written in TOML.
 
     >>> plain(None), plain((1, 2)), plain(np.float32(0.1))
     ('none', [1, 2], 0.1)
@@ -136,7 +136,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         array = np.asarray(value)
         if np.issubdtype(array.dtype, np.floating):
-            # the shortest decimals that are these numbers at their own precision: 0.1, not 0.10000000149
+            # the shortest decimal that gives this number at its own precision: 0.1, not 0.10000000149
             array = np.array([float(str(each)) for each in array.ravel()]).reshape(array.shape)
         return array.tolist()
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

@@ -1,4 +1,4 @@
-"""Training what a configuration describes in a run folder, from the first update or from the newest checkpoint."""
+"""Train from a configuration in a run folder, from the first update or from the newest checkpoint."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -49,9 +49,9 @@ def train(
     Args:
         configuration: as `parse_configuration` returns it.
         name: without a ``folder`` the run goes to ``runs/name-number``.
-        folder: where the run goes.
-        fresh: remove the run that is already there; without it, that one is in the way.
-        progress: show what is going on.
+        folder: the run folder.
+        fresh: remove a run that is already there; without it, such a run is an error.
+        progress: show the progress.
 
     >>> from pathlib import Path
     >>> import tempfile, thalweg as tw
@@ -83,10 +83,9 @@ def train(
 
 
 def resume(folder: Path, assignments: Sequence[str] = (), *, progress: bool = False) -> Path:
-    """Go on with a run, as it was configured or changed by ``assignments``: ``thalweg train --resume``.
+    """Continue a run, as configured or changed by ``assignments``: ``thalweg train --resume``.
 
-    What is changed is written to ``config.toml`` with the number of updates done, once the checkpoint is known to go
-    with it.
+    A change is written to ``config.toml`` with the number of updates done, after checking that the checkpoint fits it.
 
     >>> from pathlib import Path
     >>> import tempfile, thalweg as tw
@@ -120,12 +119,12 @@ def resume(folder: Path, assignments: Sequence[str] = (), *, progress: bool = Fa
 
 
 def updates_done(folder: Path) -> int:
-    """The number of updates that the newest checkpoint of a run has behind it."""
+    """The number of updates in the newest checkpoint of a run."""
     return (Checkpoints(folder / CHECKPOINTS).latest() or 0) if (folder / CHECKPOINTS).is_dir() else 0
 
 
 def _refuse_lost(folder: Path, config: Mapping[str, Any]) -> None:
-    """No checkpoint is right before the first is due; after that, checkpoints were lost."""
+    """Before the first checkpoint is due, start again from the first update; later, a ValueError: they were lost."""
     path = folder / METRICS
     rows = sum("evaluation" not in row for row in read_records(path)) if path.exists() else 0
     first = train_arguments(config)["checkpoint_every"] or max(1, config["train"]["steps"] // 10)
@@ -140,24 +139,24 @@ def _refuse_lost(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _refuse_early(config: Mapping[str, Any], parts: Parts) -> None:
-    """What `fit` would refuse, refused before a folder is made or an old run removed."""
+    """Make the checks of `fit` before a folder is made or an old run removed."""
     arguments = train_arguments(config)
     steps, size, ema = (arguments[name] for name in ("steps", "batch_size", "ema"))
     data, _ = check_fit(parts.energy, parts.rows, steps, size, ema, False, None)
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[:size]), data)
     if isinstance(parts.objective, NoiseConditionalScoreMatching):
-        parts.objective.init(parts.train_key, parts.energy, batch)  # looks at the numbers, and takes no time
+        parts.objective.init(parts.train_key, parts.energy, batch)  # needs concrete numbers, and is fast
     else:
         eqx.filter_eval_shape(parts.objective.init, parts.train_key, parts.energy, batch)
 
 
 def _refuse_other_arrays(folder: Path, config: Mapping[str, Any], parts: Parts) -> None:
-    """A configuration the checkpoint does not belong to is refused before it is written down."""
+    """Raise a ValueError if the checkpoint does not fit the configuration, before that is written."""
     restore(folder, config, parts)
 
 
 def _train(configuration: Configuration, folder: Path, dataset: Dataset, done: int, progress: bool) -> Path:
-    """The stages of a run that come after ``done`` updates, then samples and report."""
+    """Train the stages of a run that come after ``done`` updates, then write samples and report."""
     stages = configuration.stages()
     ends = [*(stage.begins for stage in stages[1:]), stages[-1].config["train"]["steps"]]
     run = None
@@ -165,7 +164,7 @@ def _train(configuration: Configuration, folder: Path, dataset: Dataset, done: i
         if end > done or stage is stages[-1]:
             run = _fit(stage.config, folder, build(stage.config, dataset), end, done > 0, progress)
             done = end
-    assert run is not None  # the last stage is always come to
+    assert run is not None  # the last stage is always run
     try:
         last = stages[-1].config
         write_samples(with_configuration(run, last, dataset), folder, last["seed"], progress=progress)
@@ -178,7 +177,7 @@ def _train(configuration: Configuration, folder: Path, dataset: Dataset, done: i
 
 
 def _fit(config: Mapping[str, Any], folder: Path, parts: Parts, end: int, resume: bool, progress: bool) -> Run:
-    """`fit` up to update ``end``, with the time it took in ``results.json``."""
+    """`fit` up to update ``end``; writes the training time to ``results.json``."""
     results = folder / RESULTS
     earlier = read_json(results).get("training_seconds", 0.0) if resume else 0.0
     begun = time.perf_counter()
@@ -198,7 +197,7 @@ def _fit(config: Mapping[str, Any], folder: Path, parts: Parts, end: int, resume
             optimizer=parts.optimizer,
             key=parts.train_key,
             run_dir=folder,
-            # now and then along the way, so that a run that is killed has counted its time
+            # at intervals during training, so that a killed run has its time recorded
             callbacks=[every(tenth, lambda run: note(run.step))],
             resume=resume,
             progress=progress,

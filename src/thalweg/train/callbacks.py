@@ -1,4 +1,4 @@
-"""What happens beside training: evaluations every so often."""
+"""Callbacks: evaluations at regular intervals during training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ class Callback(NamedTuple):
 
 
 def every(interval: int, function: Callable[[Any], Mapping[str, float] | None]) -> Callback:
-    """Call ``function(run)`` every ``interval`` updates and after the last; what it returns goes to the metrics.
+    """Call ``function(run)`` every ``interval`` updates and after the last one, and record the numbers it returns.
 
     >>> import thalweg as tw
     >>> callback = tw.train.every(100, lambda run: {"updates": run.step})
@@ -27,7 +27,7 @@ def every(interval: int, function: Callable[[Any], Mapping[str, float] | None]) 
 
 
 def check_callbacks(callbacks: Any) -> Sequence[Callback]:
-    """Callbacks as a list, refused where one is not made by `every`."""
+    """The callbacks as a list; a ValueError if one was not made by `every`."""
     whole = isinstance(callbacks, (list, tuple)) and not isinstance(callbacks, Callback)
     listed: list[Any] = list(callbacks) if whole else [callbacks]
     wrong = next((each for each in listed if not isinstance(each, Callback)), None)

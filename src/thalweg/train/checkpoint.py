@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on bit for bit, written whole or not at all."""
+"""Checkpoints: everything needed to resume a run bit for bit, written atomically."""
 
 import hashlib
 import logging
@@ -16,12 +16,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 _KEPT = 2
-# where the first edition of these files put its arrays
+# the name under which the first version of these files stored its arrays
 _NAME = "default"
 
 
 class Restored(NamedTuple):
-    """A checkpoint: its update's number, the tree, and the sentences about newer ones that were passed over."""
+    """A checkpoint: its update's number, its tree, and a message for each newer checkpoint that was skipped."""
 
     step: int
     tree: PyTree
@@ -29,12 +29,12 @@ class Restored(NamedTuple):
 
 
 class Checkpoints:
-    """The ``checkpoints`` folder of a run. The newest two are kept; a digest tells a damaged one from a good one."""
+    """The ``checkpoints`` folder of a run. The newest two are kept; a digest detects damaged ones."""
 
     def __init__(self, folder: Path):
         import orbax.checkpoint.experimental.v1 as ocp
 
-        # orbax writes its progress to the log at the level of warnings, and its tracebacks beside the errors it raises
+        # orbax logs its progress as warnings, and tracebacks of errors that it also raises
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         self.folder = Path(folder).resolve()
         newest = ocp.training.preservation_policies.LatestN(_KEPT)
@@ -53,12 +53,12 @@ class Checkpoints:
         return [found.step for found in self._files.checkpoints]
 
     def save(self, step: int, tree: PyTree) -> None:
-        """Write ``tree``; on any failure (a full disk) the earlier checkpoints are untouched."""
+        """Write ``tree``; after any failure, such as a full disk, the earlier checkpoints are intact."""
         arrays = _arrays(tree)
         try:
             self._reserve(sum(array.nbytes for array in arrays.values()))
             content = {**arrays, "digest": _digest(arrays, step)}
-            # forced, since when to save is the training loop's business
+            # forced, since the training loop decides when to save
             self._files.save(step, content, checkpointable_name=_NAME, force=True)
         except Exception as problem:
             reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
@@ -68,7 +68,7 @@ class Checkpoints:
             ) from problem
 
     def _reserve(self, size: int) -> None:
-        """Ask for the room before orbax does, whose threads each print their own traceback when a disk is full."""
+        """Check for disk space before orbax writes: on a full disk, each of its threads would print a traceback."""
         with tempfile.TemporaryFile(dir=self.folder) as file:
             if sys.platform == "linux":
                 os.posix_fallocate(file.fileno(), 0, max(size, 1))
@@ -77,8 +77,8 @@ class Checkpoints:
                 file.flush()
 
     def restore(self, like: PyTree, good: Callable[[PyTree], bool]) -> Restored:
-        """The newest whole checkpoint, in the structure of ``like``; damaged ones, and those whose tree is not ``good``
-        (its weights are finite), are passed over.
+        """The newest intact checkpoint, in the structure of ``like``; skips damaged ones and those whose tree is not
+        ``good`` (weights that are not finite).
         """
         steps = sorted(self._steps(), reverse=True)
         if not steps:
@@ -86,7 +86,7 @@ class Checkpoints:
         faults: list[str] = []
         for step in steps:
             found = self._read(step)
-            tree = None if found is None else self._shaped(found, like)
+            tree = None if found is None else self._unflatten(found, like)
             if tree is not None and good(tree):
                 return Restored(step, tree, [f"{fault}; update {step} is used instead" for fault in faults])
             what = "a damaged one" if tree is None else "one with weights that are not finite"
@@ -94,7 +94,7 @@ class Checkpoints:
         raise ValueError(f"{faults[0]}, and no better one before it; start the run anew")
 
     def set_aside(self, newer_than: int) -> None:
-        """Rename the checkpoints after an update, so that theirs are free for new ones; nothing is deleted."""
+        """Rename the checkpoints newer than an update, so that new ones can take their names; nothing is deleted."""
         for step in self._steps():
             if step > newer_than:
                 place = self.folder / str(step)
@@ -102,17 +102,17 @@ class Checkpoints:
         self._files.reload()
 
     def _read(self, step: int) -> dict[str, np.ndarray] | None:
-        """The arrays of a checkpoint, or none where it is damaged."""
+        """The arrays of a checkpoint, or None if it is damaged."""
         try:
             found = dict(self._files.load(step, checkpointable_name=_NAME))  # pyright: ignore[reportArgumentType]
             digest = found.pop("digest")
         except Exception:  # whatever orbax and the libraries under it raise over a damaged file
             return None
-        # a checkpoint of before the digest covered the update's number is whole too
+        # older checkpoints have a digest that does not cover the update's number
         known = (_digest(found, step), _digest(found))
         return found if any(np.array_equal(digest, each) for each in known) else None
 
-    def _shaped(self, found: dict[str, np.ndarray], like: PyTree) -> PyTree:
+    def _unflatten(self, found: dict[str, np.ndarray], like: PyTree) -> PyTree:
         expected = _arrays(like)
         for name, array in expected.items():
             got = found.get(name)
@@ -124,7 +124,7 @@ class Checkpoints:
         leaves, structure = jax.tree.flatten(like)
         named = [(_name(number), leaf) for number, leaf in enumerate(leaves)]
         return jax.tree.unflatten(
-            structure, [_like(found[name], leaf) if name in found else leaf for name, leaf in named]
+            structure, [_to_leaf(found[name], leaf) if name in found else leaf for name, leaf in named]
         )
 
 
@@ -133,9 +133,9 @@ def _name(number: int) -> str:
 
 
 def _arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    """The leaves as numpy arrays under sortable names, random keys as the words they are made of; empty ones are left
-    out, which orbax does not take."""
-    named = {_name(number): _plain(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
+    """The leaves as numpy arrays under sortable names, random keys as their key data; without empty arrays, which
+    orbax does not accept."""
+    named = {_name(number): _to_numpy(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
     return {name: array for name, array in named.items() if array.size}
 
 
@@ -143,11 +143,11 @@ def _is_key(leaf) -> bool:
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf) -> np.ndarray:
+def _to_numpy(leaf) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _like(array: np.ndarray, leaf):
+def _to_leaf(array: np.ndarray, leaf):
     return (
         jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(leaf))
         if _is_key(leaf)

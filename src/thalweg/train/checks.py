@@ -1,4 +1,4 @@
-"""What `fit` takes, refused in a sentence where it is something else."""
+"""Checks of the arguments of `fit`."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from thalweg.train.optimizer import check_optimizer
 
 
 def check_parts(energy: Any, objective: Any, optimizer: Any) -> None:
-    """Refuse what is no model, no objective or no optimiser."""
+    """Raise a ValueError unless these are a model, an objective and an optimiser."""
     require_model("fit", energy)
     check_instance("an objective", objective, ("init", "loss"), "tw.objectives.MaximumLikelihood()")
     check_optimizer(optimizer)
@@ -32,7 +32,7 @@ def check_parts(energy: Any, objective: Any, optimizer: Any) -> None:
 
 
 def _static_values(tree: PyTree) -> Iterator[Any]:
-    """What of a tree of modules is part of a program: static fields, and the leaves that are no arrays."""
+    """The static parts of a tree of modules: static fields, and the leaves that are not arrays."""
     parts = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, eqx.Module) and node is not tree)
     for part in parts:
         if isinstance(part, eqx.Module):
@@ -48,7 +48,7 @@ def _static_values(tree: PyTree) -> Iterator[Any]:
 def check_fit(
     energy: Any, data: PyTree, steps: Any, batch_size: Any, ema: Any, resume: Any = False, run_dir: Any = None
 ) -> tuple[PyTree, int]:
-    """Refuse what `fit` cannot train on; the data as arrays, and the number of their rows."""
+    """Check the arguments of `fit`; returns the data as arrays and the number of rows."""
     data, rows = check_data(energy, data)
     count("steps", steps)
     if count("batch_size", batch_size) > rows:
@@ -62,13 +62,13 @@ def check_fit(
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
+    """Raise a ValueError unless ``value`` is True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"expected {name} to be True or False, got {value!r:.60}; say which")
 
 
 def count(name: str, value: Any) -> int:
-    """A whole number of updates or rows, refused where it is none."""
+    """A number of updates or rows; a ValueError if it is not a whole number or too large."""
     number = whole_number(name, value)
     if number >= 2**31:
         raise ValueError(f"expected {name} below 2^31, got {number}; give a smaller number")
@@ -76,7 +76,7 @@ def count(name: str, value: Any) -> int:
 
 
 def as_folder(run_dir: Any) -> Path | None:
-    """A run folder's path, or none."""
+    """A run folder as a path, or None."""
     if run_dir is not None and not isinstance(run_dir, (str, Path)):
         raise ValueError(f"expected run_dir to be a path, got {run_dir!r:.60}; name a folder")
     return None if run_dir is None else Path(run_dir)

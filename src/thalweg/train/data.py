@@ -1,4 +1,4 @@
-"""What a training reads: data checked against the model's spaces, and batches that follow from an update's number."""
+"""The data of a training, checked against the model's spaces, and its batches, a function of the update's number."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from thalweg.spaces import Discrete, Product, Real, as_points
 
 
 def check_data(energy: Any, data: PyTree) -> tuple[PyTree, int]:
-    """The data as numpy arrays of their space's type, and the number of rows; refused where they are not its points.
+    """The data as numpy arrays of their space's dtype, and the number of rows; a ValueError if they are not in it.
 
     Args:
-        energy: whose spaces the data are of; a model that does not say its space takes any tree of arrays.
+        energy: the model, whose spaces the data must be in; a model without a space takes any tree of arrays.
         data: points ``(rows, *event)`` as arrays, nested lists or frames of numbers (pandas, polars), ``(x, c)`` for a
-            `ConditionalEnergy`, or a `Dataset` or `Table`, of which the training rows are taken.
+            `ConditionalEnergy`, or a `Dataset` or `Table`, whose training rows are used.
 
     >>> import numpy as np, thalweg as tw
     >>> from thalweg.train.data import check_data
@@ -57,7 +57,7 @@ def _training_rows(data: Dataset | Table, conditional: bool) -> PyTree:
 
 
 def _without_frames(data: Any) -> Any:
-    """A frame as floats ``(rows, columns)`` in the columns' order, a column as an array; all else as it is."""
+    """A frame as floats ``(rows, columns)``, a column as an array; anything else unchanged."""
     if isinstance(data, (jax.Array, np.ndarray)) or not hasattr(data, "to_numpy"):
         return data
     if not hasattr(data, "columns"):
@@ -93,14 +93,14 @@ def _points(space: Space | None, data: PyTree, name: str) -> PyTree:
         data = _as_floats(data)
     if isinstance(space, Real) or (space is None and not _is_tree(data)):
         data = check_array(data, event_shape=None if space is None else space.shape, integers=space is None, name=name)
-    # what is on a device comes back to be looked at: no point may be NaN, whatever the space
+    # arrays on a device are copied to the host to be checked: no point may be NaN, whatever the space
     device = lambda leaf: isinstance(leaf, jax.Array) and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     data = jax.tree.map(lambda leaf: np.asarray(leaf) if device(leaf) else leaf, data)
     return jax.tree.map(np.asarray, as_points(space, data, name))
 
 
 def _as_floats(rows: Any) -> Any:
-    """A nested list as floats where it holds numbers; what does not is left for the check to refuse."""
+    """A nested list of numbers as floats; anything else is left for the check to refuse."""
     try:
         array = np.asarray(rows)
     except ValueError:  # rows of unequal length
@@ -109,14 +109,14 @@ def _as_floats(rows: Any) -> Any:
 
 
 def _is_tree(data: Any) -> bool:
-    """Whether data are several arrays, and not one or a list of rows."""
+    """Whether data are several arrays rather than one array or a list of rows."""
     if isinstance(data, dict):
         return True
     return isinstance(data, (tuple, list)) and any(isinstance(part, (jax.Array, np.ndarray, dict)) for part in data)
 
 
 def check_concrete(**given: PyTree) -> None:
-    """Refuse numbers that are being traced: a training looks at its numbers as it goes."""
+    """Raise a ValueError for traced arrays: training needs concrete values."""
     for name, tree in given.items():
         try:
             leaves = jax.tree.leaves(tree)
@@ -133,7 +133,7 @@ def check_concrete(**given: PyTree) -> None:
 
 
 class Batches:
-    """Rows without replacement, epoch by epoch; the batch of an update follows from its number alone."""
+    """Batches of rows without replacement, epoch by epoch; a batch depends only on the key and the update's number."""
 
     def __init__(self, data: PyTree, rows: int, size: int, key: PRNGKeyArray):
         self._data, self._rows, self._size = data, rows, size
@@ -141,7 +141,7 @@ class Batches:
         self._epoch, self._order = -1, np.arange(0)
 
     def at(self, step: int) -> PyTree:
-        """The batch of an update."""
+        """The batch of update number ``step``."""
         epoch, place = divmod(step, self._rows // self._size)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, np.random.default_rng([*self._seed, epoch]).permutation(self._rows)

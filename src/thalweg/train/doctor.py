@@ -1,8 +1,8 @@
-"""The doctor: watches the metrics of every update and says in words when a training runs away.
+"""The doctor: watches the metrics of every update and reports in words when a training runs away.
 
-The loss is no signal of this (an energy gap may be anything while the model is fine), so it is not watched. What is:
-v, the mean gradient norm along the chains; the energy gap; the acceptance and the divergences of the chains; how far
-out their samples are; the norm of the weights. All are numbers that have been read back anyway.
+The loss is not watched, since it says little about this. Watched are v, the mean gradient norm along the chains; the
+energy gap; the acceptance and the divergences of the chains; the norm of their samples; and the norm of the weights.
+All these numbers are read back from the device anyway.
 """
 
 import math
@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 
 from thalweg.core.files import read_json, write_json
 
-_ROWS = 10_000  # as many rows tell the data's scale
+_ROWS = 10_000  # about as many rows are used to measure the data's scale
 _CALM = (
     "lower the learning rate or the sampler's step size, standardise the data, turn on spectral normalisation, or "
     "confine the energy"
@@ -27,7 +27,7 @@ _SCALE = "standardise the data, start the chains near them, or lower the sampler
 
 
 class Finding(NamedTuple):
-    """What was seen, since which update, in a sentence; ``stops`` says that training ended because of it.
+    """A problem, the update since which it is there, and a sentence about it; ``stops`` if it ended the training.
 
     >>> Finding("acceptance", 120, "expected chains that move, got an acceptance of 0").stops
     False
@@ -40,8 +40,8 @@ class Finding(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The data's scale: mean and greatest norm of a row, its standard deviation per coordinate, and the numbers of
-    coordinates in all and of real ones. The first three are zero where no coordinate is real."""
+    """The data's scale: the mean and the greatest norm of a row, the standard deviation per coordinate, the number of
+    coordinates and how many of them are real. The first three are zero if no coordinate is real."""
 
     norm: float
     greatest: float
@@ -70,7 +70,7 @@ def measure_scale(x: PyTree) -> Scale:
 
 
 class _Rule:
-    """A condition on one metric that is a finding when it holds for ``patience`` updates in a row."""
+    """A condition on one metric; when it holds for ``patience`` updates in a row, it becomes a finding."""
 
     def __init__(
         self,
@@ -99,17 +99,17 @@ class _Rule:
 
 
 class Doctor:
-    """Watches a training: `look` at every update's metrics.
+    """Watches a training; call `look` with the metrics of every update.
 
-    A metric is compared with its early median, which is held between what is natural for data of this scale (at
-    equilibrium ``E‖∇E‖² = E[ΔE]`` is about the number of coordinates over their variance, and energies have a standard
-    deviation of about the root of that number) and a hundred times that, so that neither an energy that begins flat nor
-    one that begins wild sets the measure.
+    A metric is compared with its median over the first updates. That median is clipped to between a natural value for
+    data of this scale and a hundred times that value, so that the comparison makes sense even if the first energy is
+    nearly flat or very steep. The natural values: at equilibrium ``E‖∇E‖² = E[ΔE]`` is about the number of coordinates
+    over their variance, and the standard deviation of the energies is about the root of the number of coordinates.
 
     Args:
         scale: the data's, see `measure_scale`.
-        steps: the number of updates to come: a short training is judged sooner.
-        chains: rows per update, as many as there are chains.
+        steps: the number of updates; a short training is judged sooner.
+        chains: rows per update, which is also the number of chains.
         weights: the norm of the weights before the first update.
 
     >>> doctor = Doctor(Scale(1.0, 2.0, 1.0, 2, 2), steps=1000, chains=10, weights=5.0)
@@ -130,9 +130,9 @@ class Doctor:
             "energy_gap": math.sqrt(max(scale.coordinates, 1)),
             "sample_norm": scale.greatest,
         }
-        # weights may be places or precisions of the data
+        # weights may be locations or precisions, on the scale of the data
         weights = max(weights if math.isfinite(weights) else 0.0, 1.0, scale.greatest, 1 / max(deviation**2, 1e-300))
-        # those that stop come first, so that of two findings at once the graver one is made
+        # rules that stop the training come first, so that of two findings at once the graver one is reported
         self._rules = [
             self._growth("gradient_norm", "v (the mean gradient norm along the chains)", 1e4, steps, stops=True),
             self._growth("energy_gap", "the energy gap between data and samples", 1e4, steps, stops=True),
@@ -150,11 +150,11 @@ class Doctor:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the last update looked like one of a training that has to be stopped: not one to keep weights of."""
+        """Whether the last update may belong to a runaway, so that its weights should not be saved."""
         return any(rule.doubtful for rule in self._rules if rule.stops)
 
     def look(self, step: int, row: Mapping[str, float]) -> Finding | None:
-        """What the metrics of update number ``step`` add to the findings: a new one, or nothing."""
+        """Examine the metrics of update number ``step``; returns a new finding, or None."""
         for metric in self._natural:
             if metric in row and len(begun := self._begun.setdefault(metric, [])) < self._early:
                 begun.append(abs(row[metric]))
@@ -185,8 +185,8 @@ class Doctor:
         return _Rule(metric, metric, holds, words, _patience(steps), stops)
 
     def _lag(self, spread: float, patience: int) -> _Rule:
-        """A gap below minus the spread of energies, for a long time: where the chains end the energy is high, so they
-        do not get to where the data are. It stays bounded where the network is."""
+        """The energy gap is below minus the spread of energies for a long time: the chains end at high energies, so
+        they do not reach the data. The gap stays bounded if the network is, so `_growth` does not see this."""
 
         def words(value: float, since: int) -> str:
             return (
@@ -242,12 +242,12 @@ def _patience(steps: int) -> int:
 
 
 def tell(finding: Finding) -> None:
-    """Say a finding on stderr, where a progress bar shows it above itself."""
+    """Print a finding on stderr; a progress bar shows it above itself."""
     print(finding.words, file=sys.stderr)
 
 
 def write_findings(folder: Path, findings: list[Finding]) -> None:
-    """Put the findings of a training under that name into ``results.json``, and leave what else is there."""
+    """Write the findings of a training to ``results.json`` under ``findings``, and keep its other entries."""
     path = folder / "results.json"
     results = read_json(path)
     if findings or "findings" in results:
@@ -255,7 +255,7 @@ def write_findings(folder: Path, findings: list[Finding]) -> None:
 
 
 def read_findings(folder: Path) -> tuple[Finding, ...]:
-    """What `write_findings` wrote; none where there is nothing."""
+    """The findings that `write_findings` wrote; empty if there are none."""
     path = folder / "results.json"
     try:
         return tuple(Finding(**each) for each in read_json(path).get("findings", []))

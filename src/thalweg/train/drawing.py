@@ -1,4 +1,4 @@
-"""Samples from a trained model, drawn from fresh noise, with what some chains looked like on the way."""
+"""Samples of a trained model from fresh noise, with the paths of some chains."""
 
 import math
 from collections.abc import Callable
@@ -18,10 +18,11 @@ _FRAMES = 25
 
 
 class Drawn(NamedTuple):
-    """Final samples ``(chains, *event)``; of the first few chains the points ``(frames, followed, *event)`` and
-    energies ``(followed, frames)`` after the numbers of steps in ``path_steps``.
+    """Final samples ``x`` ``(chains, *event)``, and the paths of the first few chains.
 
-    A score network has no energies, and only a model of conditions has any.
+    ``path`` ``(frames, followed, *event)`` and ``energy_trace`` ``(followed, frames)`` are the points and energies of
+    these chains after the numbers of steps in ``path_steps``. ``energy_trace`` is None for a score network,
+    ``conditions`` is None unless the model is conditional.
     """
 
     x: np.ndarray
@@ -50,8 +51,8 @@ def draw(
         kernel: any kernel.
         like: rows of data, for their shape.
         key: all randomness.
-        show: called with the number of steps each time some are done.
-        chains: how many chains, so how many samples.
+        show: called with the number of steps just done.
+        chains: the number of chains, and so of samples.
         steps: steps per chain.
         noise: where the chains start; by default the space's own noise.
         conditions: of a conditional energy, one for each chain.
@@ -67,7 +68,7 @@ def draw(
     judged = model_of_points(energy, kernel)
     path, trace = [np.asarray(state.x[:_FOLLOWED])], [_measure(judged, state.x, conditions)]
     for count, key_piece in zip(pieces, keys, strict=True):
-        # a chain cut where it is looked at: its state goes on, so that momenta and counts are those of one run
+        # the chain is run in pieces, one per frame; the state is passed on, so momenta and counts are those of one run
         state = sample(model, kernel, state, key=key_piece, draws=1, thin=int(count)).state
         trace.append(_refuse_lost(_measure(judged, state.x, conditions)))
         path.append(np.asarray(state.x[:_FOLLOWED]))
@@ -85,9 +86,9 @@ def begin_chains(
     noise: Noise | None = None,
     conditions: PyTree | None = None,
 ) -> tuple[Any, Any]:
-    """The model under its conditions, and as many chains as ``like`` has points, at noise."""
+    """The model given its conditions, and the state of one chain per point of ``like``, started at noise."""
     if isinstance(kernel, AnnealedLangevin):
-        # at the first level the data are drowned in noise of this deviation
+        # the first noise level has this standard deviation, against which the data are negligible
         widest = lambda key, shape: kernel.sigmas[0] * jax.random.normal(key, shape)
         key_noise, key_state = jax.random.split(key)
         return energy, kernel.init(key_state, energy, (noise or widest)(key_noise, jnp.shape(like)))
@@ -107,17 +108,17 @@ def _begin(start: Any, key: PRNGKeyArray, kernel: Kernel, energy: Any, like: PyT
 
 
 def model_of_points(energy: Any, kernel: Any) -> Any:
-    """What samples are judged by: of a noise-conditional model that at the last noise level."""
+    """The model by which samples are evaluated: a noise-conditional one at its last noise level, any other as it is."""
     return given(energy, kernel.sigmas[-1]) if isinstance(kernel, AnnealedLangevin) else energy
 
 
 def _measure(model: Any, x: Array, conditions: PyTree | None) -> np.ndarray:
-    """The energies of the points; a score network has none, and the points stand for them."""
+    """The energies of the points; a score network has none, so the points themselves are returned."""
     return np.asarray(x) if is_score(model) else energies(model, x, conditions)
 
 
 def _refuse_lost(values: np.ndarray) -> np.ndarray:
-    # the energy of a point overflows before the point does, and the next piece would refuse it as a start
+    # the energy overflows before the point does, and the next piece would refuse such a point as a start
     lost = int(np.sum(~np.all(np.isfinite(values.reshape(len(values), -1)), axis=1)))
     if lost:
         raise ValueError(
@@ -128,7 +129,7 @@ def _refuse_lost(values: np.ndarray) -> np.ndarray:
 
 
 def frames(steps: int) -> np.ndarray:
-    """The numbers of steps after which to look: evenly spaced from 0 on, since every other spacing is compiled anew.
+    """The numbers of steps after which a frame is kept: evenly spaced, since each new spacing is compiled again.
 
     >>> frames(100).tolist()[:3], frames(101).tolist()[-3:]
     ([0, 4, 8], [95, 100, 101])
@@ -137,7 +138,7 @@ def frames(steps: int) -> np.ndarray:
 
 
 def energies(energy: Any, x: np.ndarray | Array, conditions: PyTree | None = None) -> np.ndarray:
-    """The energy of every row, a few hundred at a time: memory does not grow with the rows."""
+    """The energy of every row, computed 256 rows at a time to bound the memory."""
     if conditions is not None and count_chains(conditions) != len(x):
         raise ValueError(
             f"expected a condition for each of {len(x)} rows, got {count_chains(conditions)}; give as many"

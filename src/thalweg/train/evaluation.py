@@ -1,4 +1,4 @@
-"""What a trained model makes of data and of its own samples, in numbers; the command line writes the same ones."""
+"""Numbers of a trained model on data and on its own samples; the command line writes the same ones."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from thalweg.train.drawing import Drawn, draw, energies, model_of_points
 from thalweg.train.sampling import Sampling, choose_sampling
 from thalweg.train.source import as_dataset
 
-_ROWS = 2000  # as many rows of data get an energy
+_ROWS = 2000  # rows of data whose energy is computed, at most
 
 
 def evaluate_run(
@@ -34,14 +34,14 @@ def evaluate_run(
 def draw_samples(
     run: Any, how: Sampling, *, key: PRNGKeyArray, show: Callable[[int], None] = lambda count: None
 ) -> Drawn:
-    """Samples of a run from fresh noise, with the paths of some chains; ``show`` is told the steps as they are done."""
+    """Samples of a run from fresh noise, with the paths of some chains; ``show(n)`` is called after every n steps."""
     like = np.asarray(how.like)
     options = {"chains": len(like), "steps": how.steps, "noise": how.noise, "conditions": how.conditions}
     return draw(run.energy, how.kernel, like, key, show, **options)
 
 
 def energies_of_rows(run: Any, how: Sampling, drawn: Drawn, dataset: Dataset | None) -> dict[str, np.ndarray]:
-    """The energies of training rows, test rows and samples, a few thousand at most; a score network has none."""
+    """The energies of samples and of at most 2000 rows each of training and test data; empty for a score network."""
     model = model_of_points(run.energy, how.kernel)
     if is_score(model):
         return {}
@@ -52,7 +52,7 @@ def energies_of_rows(run: Any, how: Sampling, drawn: Drawn, dataset: Dataset | N
         for name, (x, y) in parts.items():
             if x is not None and (y is not None or not conditional):
                 chosen = spread_rows(len(x), _ROWS)
-                # whole numbers are often stored as others; the space says what they are
+                # discrete data are often stored in another type; the space knows the right one
                 points = np.asarray(as_points(space_of(run.energy), x[chosen]))
                 rows[name] = (points, y[chosen] if conditional and y is not None else None)
     order = [name for name in ("data", "samples", "test") if name in rows]
@@ -60,7 +60,7 @@ def energies_of_rows(run: Any, how: Sampling, drawn: Drawn, dataset: Dataset | N
 
 
 def spread_rows(rows: int, most: int) -> np.ndarray:
-    """The numbers of at most ``most`` rows, spread evenly, since files are often sorted by class.
+    """The indices of at most ``most`` rows, evenly spaced, since files are often sorted by class.
 
     >>> spread_rows(10, 4).tolist()
     [0, 3, 6, 9]
@@ -69,7 +69,7 @@ def spread_rows(rows: int, most: int) -> np.ndarray:
 
 
 def mean_energies(values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The mean of each, and ``energy_gap``, the data's minus the samples': zero where the model fits."""
+    """The mean of each array, and ``energy_gap``, the data's mean minus the samples': zero if the model fits."""
     means = {name: float(np.mean(each)) for name, each in values.items()}
     if {"energy_data", "energy_samples"} <= means.keys():
         means["energy_gap"] = means["energy_data"] - means["energy_samples"]
@@ -77,7 +77,7 @@ def mean_energies(values: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def scores_of_classes(drawn: Drawn, dataset: Dataset | None) -> dict[str, Any]:
-    """How a classifier trained on the data judges the samples, where the data have one class a row."""
+    """The scores of the samples under a classifier trained on the data; empty unless each row has one class."""
     labels = None if dataset is None else dataset.y_train
     if dataset is None or labels is None or labels.ndim != 1:
         return {}

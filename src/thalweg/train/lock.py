@@ -17,11 +17,11 @@ _held = threading.local()
 
 @contextlib.contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """Hold a run folder for writing; refused while another process, or another thread, holds it.
+    """Lock a run folder for writing; a ValueError if another process or thread holds the lock.
 
-    The operating system holds the lock for an open file and lets go of it when the process ends, however it ends: no
-    lock is ever left behind. It lies on the folder itself, so no file is written. Inside one thread it may be taken
-    again. Windows has no such lock, and there none is taken.
+    The operating system releases the lock when the process ends, however it ends, so no stale lock is left behind. The
+    lock is on the folder itself; no lock file is written. The same thread may take the lock again. On Windows, which
+    has no such lock, nothing is locked.
 
     >>> import tempfile
     >>> from thalweg.train.lock import locked
@@ -60,13 +60,13 @@ def locked(folder: str | Path) -> Iterator[None]:
         finally:
             mine.discard(identity)
             if new and not any(folder.iterdir()):
-                folder.rmdir()  # what was asked for was refused before anything was written
+                folder.rmdir()  # the call failed before anything was written
     finally:
         os.close(descriptor)
 
 
 def locks_run_dir(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, holding the folder given as ``run_dir`` while it runs."""
+    """``function``, with the folder given as ``run_dir`` locked while it runs."""
 
     @functools.wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:

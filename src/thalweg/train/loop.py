@@ -51,35 +51,35 @@ def fit(
     number, so a resumed run is the run that was never interrupted, bit for bit. Ctrl-C finishes the update, writes a
     checkpoint (with a ``run_dir``) and raises ``KeyboardInterrupt``; SIGTERM does too, and raises ``SystemExit``.
 
-    A doctor watches the metrics of every update (see `thalweg.train.doctor`), not the loss. What looks wrong is said on
-    stderr once, and kept in ``run.findings`` and in the run folder's ``results.json``. A training that runs away is
-    stopped by a `DivergedError`: one whose v (the mean gradient norm along the chains), energy gap, samples or weights
-    grow by orders of magnitude, or whose chains accept nothing. Weights that are not finite are never saved.
+    A doctor watches the metrics of every update (see `thalweg.train.doctor`), not the loss. It prints each finding on
+    stderr once, and keeps it in ``run.findings`` and in the run folder's ``results.json``. A training that runs away is
+    stopped by a `DivergedError`: when v (the mean gradient norm along the chains), the energy gap, the samples or the
+    weights grow by orders of magnitude, or when the chains accept nothing. Non-finite weights are never saved.
 
     Args:
-        energy: a parametrised energy (its floating-point arrays are trained) or a score network; it comes back as the
-            type it has, as ``run.energy`` and in the callbacks.
+        energy: a parametrised energy (its floating-point arrays are trained) or a score network; ``run.energy`` and the
+            model that callbacks get have the same type.
         data: points of the energy's space, ``(rows, *event)`` or a tree of such: arrays, nested lists, frames of
             numbers (pandas, polars); ``(x, c)`` to learn p(x|c) with a `ConditionalEnergy`; or a `tw.data.Dataset` or
-            `tw.data.Table`, of whose training rows (and labels, as c) they are.
+            `tw.data.Table`, whose training rows are used, with their labels as c.
         objective: for example ``tw.objectives.MaximumLikelihood()``.
-        optimizer: for example ``optax.adam(1e-3)``; one made anew compiles nothing anew.
-        steps: the number of updates in all, those before a resume included.
+        optimizer: for example ``optax.adam(1e-3)``; a new object of the same optimiser is not compiled again.
+        steps: the total number of updates, including those before a resume.
         batch_size: rows per update.
-        key: all randomness.
+        key: random key for all randomness.
         run_dir: a folder for ``metrics.jsonl`` and ``checkpoints/``; without it nothing is written.
         ema: decay of a moving average of the weights, such as 0.999; it warms up as ``(1 + t) / (10 + t)``.
         callbacks: evaluations, made with `every`.
         checkpoint_every: updates between checkpoints, by default a tenth of ``steps``.
-        resume: go on from the newest checkpoint in ``run_dir``; a damaged one is passed over.
-        progress: show a progress bar on stderr, or lines where that is no terminal.
-        doctor: watch the training; False trains on whatever happens, as long as loss and weights are finite.
+        resume: continue from the newest checkpoint in ``run_dir``; a damaged one is skipped.
+        progress: show a progress bar on stderr, or lines if that is not a terminal.
+        doctor: watch the training; with False, only a non-finite loss or weight stops it.
 
     Returns:
         `Run`.
 
     Raises:
-        DivergedError: where the loss or the weights are not finite, or the training runs away.
+        DivergedError: if the loss or the weights are not finite, or the training runs away.
 
     >>> import jax, optax, thalweg as tw
     >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
@@ -125,7 +125,7 @@ def fit(
             done, arrays, faults = checkpoints.restore(arrays, good)
             record.rewind(done)
             if watch is not None:
-                # what was seen then stands, but stops nothing now
+                # earlier findings are kept, but do not stop the resumed training
                 seen = [watch.look(step, row) for step, row in enumerate(record.rows, 1)]
                 findings += [finding._replace(stops=False) for finding in seen if finding is not None]
             write_findings(folder, findings)
@@ -144,7 +144,7 @@ def fit(
         note_python_run(folder, energy, objective, rows, settings, done)
 
     def snapshot() -> Run:
-        # copies, since the next update writes over the buffers of this one
+        # copies, since the next update overwrites these buffers
         kept = merge_static(jax.tree.map(jnp.copy, arrays), form)
         past = record.history(), list(record.evaluations), tuple(findings), source
         return Run(averaged_model(kept), kept.energy, kept.params, kept.state, done, *past)
@@ -173,7 +173,7 @@ def fit(
         while done < steps:
             arrays, metrics = update(arrays, key, done, batches.at(done))
             done += 1
-            # the numbers of the update before are read while this one computes
+            # the metrics of the previous update are read while this one is computed
             if waiting is not None:
                 read(*waiting)
             waiting = (done, metrics)
@@ -188,7 +188,7 @@ def fit(
                 if waiting is not None:
                     read(*waiting)
                     waiting = None
-                # weights of what may turn out to be a runaway do not take the place of good ones
+                # weights of a possible runaway must not replace good ones
                 if asked or watch is None or not watch.in_doubt:
                     save()
             if asked:
@@ -197,7 +197,7 @@ def fit(
 
 
 def make_doctor(energy: Any, data: PyTree, training: Training, steps: int, batch_size: int) -> Doctor:
-    """The doctor of a training: the data's scale is that of x, without conditions."""
+    """The doctor of a training; it measures the scale of x, not of the conditions."""
     x = data[0] if isinstance(energy, ConditionalEnergy) else data
     weights = float(optax.tree.norm(partition_trainable((training.energy, training.params))[0]))
     return Doctor(measure_scale(x), steps=steps, chains=batch_size, weights=weights)
@@ -206,7 +206,7 @@ def make_doctor(energy: Any, data: PyTree, training: Training, steps: int, batch
 def working_memory(
     energy: Any, batch: PyTree, objective: Objective, *, optimizer: optax.GradientTransformation, key: PRNGKeyArray
 ) -> int:
-    """The bytes one training update needs beside its inputs and outputs, as the compiler planned it.
+    """The bytes of temporary memory that one training update needs, as planned by the compiler.
 
     >>> import jax, optax, thalweg as tw
     >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)

@@ -1,4 +1,4 @@
-"""Many seeds of one training, trained side by side in one compiled program."""
+"""One training with many seeds, side by side in one compiled program."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,13 +41,13 @@ def fit_many(
     progress: bool = False,
     doctor: bool = True,
 ) -> list[Run]:
-    """Train once for every key, all in one program: how much of a result is the seed's.
+    """Train once for every key, all in one program, to see how much a result depends on the seed.
 
     Run i is ``fit(energy(keys[i]), data, objective, key=keys[i], ...)`` up to rounding: the same batches in the same
-    order and the same randomness. The update is computed for all seeds at once by ``jax.vmap``.
+    order and the same randomness. ``jax.vmap`` computes the update for all seeds at once.
 
     Args:
-        energy: a function ``key -> energy``, which gives every seed its own first weights; or one energy, from which
+        energy: a function ``key -> energy``, which gives every seed its own initial weights; or one energy, from which
             all seeds start.
         data: as for `fit`; every seed reads the rows in its own order.
         objective: as for `fit`.
@@ -56,15 +56,15 @@ def fit_many(
         steps: the number of updates.
         batch_size: rows per update and seed.
         ema: as for `fit`.
-        progress: as for `fit`, with the metrics' means over the seeds.
-        doctor: as for `fit`, one for every seed.
+        progress: as for `fit`; shows the mean of each metric over the seeds.
+        doctor: as for `fit`; every seed has its own doctor.
 
     Returns:
         A `Run` for every key, with its own history.
 
     Raises:
-        DivergedError: where the loss or the weights of any seed are not finite, or its training runs away; the sentence
-            says which.
+        DivergedError: if the loss or the weights of a seed are not finite, or its training runs away; the message
+            names the seed.
 
     >>> import jax, numpy as np, optax, thalweg as tw
     >>> data = tw.data.two_moons(jax.random.key(0), 1000)
@@ -109,7 +109,7 @@ def fit_many(
         for step in range(steps):
             batch = jax.tree.map(lambda *leaves: np.stack(leaves), *[each.at(step) for each in batches])
             arrays, metrics = update(arrays, key, step, batch)
-            # as in `fit`, the numbers of the update before are read while this one computes
+            # as in `fit`, the metrics of the previous update are read while this one is computed
             if waiting is not None:
                 show(read(waiting))
             waiting = metrics
@@ -139,9 +139,9 @@ def _typed_keys(keys: Any) -> list[Array]:
 
 
 def _is_model(energy: Any) -> bool:
-    """Whether ``energy`` is a model, and not a function that makes one: it has parameters, or the class of a model."""
+    """Whether ``energy`` is a model rather than a function that makes one: it has parameters or a model's class."""
     if isinstance(energy, type) or not callable(energy):
-        return not callable(energy)  # what is neither is refused as a model
+        return not callable(energy)  # neither a model nor a function: refused later as a model
     kinds = (Energy, ConditionalEnergy, LatentEnergy, ScoreNetwork)
     return isinstance(energy, kinds) or bool(jax.tree.leaves(partition_trainable(energy)[0]))
 

@@ -1,8 +1,8 @@
-"""``model.json`` beside the checkpoints of a run: what their arrays belong to, so that the model can be had back.
+"""``model.json``, beside the checkpoints of a run: describes the trained model, so that it can be rebuilt.
 
-A checkpoint holds the arrays of a training in order. This file says how many belong to which part of the training, and
-what each part is (see `model_tree`). A part that no file can describe, such as one with a lambda inside, is named with
-the reason: `fit` trains it all the same, and who reads the run gives an object of the same structure.
+A checkpoint holds the arrays of a training in order. This file says which arrays belong to which part of the training,
+and describes each part (see `model_tree`). A part that cannot be described, such as one with a lambda inside, is listed
+with the reason. `fit` trains it all the same; to load the run, give an object of the same structure.
 """
 
 import json
@@ -27,7 +27,8 @@ _PARTS = ("energy", "params", "state", "optimizer", "average")
 
 
 class ModelFile(NamedTuple):
-    """What ``model.json`` says: ``arrays`` are the types and shapes in a checkpoint, ``parts`` the parts' own."""
+    """The content of ``model.json``: dtypes and shapes of the ``arrays`` of a checkpoint, and a description of the
+    ``parts`` of the training."""
 
     path: Path
     arrays: list[dict[str, Any]]
@@ -35,13 +36,13 @@ class ModelFile(NamedTuple):
 
 
 def write_model(folder: Path, training: Training, objective: Any) -> Path:
-    """Write what the arrays of a checkpoint of ``training`` belong to, and the objective, into a run folder."""
+    """Describe the parts of ``training``, whose arrays checkpoints hold, and the objective in ``model.json``."""
     arrays, parts = [], {}
     for name in _PARTS:
         part = getattr(training, name)
         leaves = [leaf for leaf in jax.tree.leaves(part) if eqx.is_array(leaf)]
         parts[name] = {"first": len(arrays), "count": len(leaves)}
-        # a resumed training restores its optimiser's state itself
+        # not needed for the optimiser: a resumed training builds its own and restores the state
         parts[name] |= {} if name == "optimizer" else _describe(number_arrays(part, len(arrays)), name)
         arrays += map(_type_and_shape, leaves)
     parts["objective"] = _describe(objective, "objective")
@@ -62,7 +63,7 @@ def _type_and_shape(leaf: Any) -> dict[str, Any]:
 
 
 def read_model(folder: Path) -> ModelFile:
-    """``model.json`` of a run folder; a missing, damaged or newer one is refused in one sentence."""
+    """Read ``model.json`` of a run folder; a ValueError if it is missing, damaged or of a newer version."""
     path = folder / MODEL
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
@@ -73,7 +74,7 @@ def read_model(folder: Path) -> ModelFile:
             "version with tw.train.load"
         ) from problem
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as problem:
-        raise _damaged(path, problem) from problem
+        raise _damaged_error(path, problem) from problem
     if version != _VERSION:
         raise ValueError(
             f"{path}: expected version {_VERSION}, got {version!r:.20}, written by a newer thalweg; upgrade this one"
@@ -81,16 +82,16 @@ def read_model(folder: Path) -> ModelFile:
     return ModelFile(path, arrays, parts)
 
 
-def _damaged(path: Path, problem: Exception) -> ValueError:
+def _damaged_error(path: Path, problem: Exception) -> ValueError:
     return ValueError(f"{path}: expected the description of a model, got a damaged file ({problem}); restore it")
 
 
 def like_arrays(model: ModelFile) -> list[Any]:
-    """Arrays of the types and shapes of a checkpoint, which take no memory."""
+    """Arrays with the dtypes and shapes of a checkpoint, which take almost no memory."""
     try:
         return [_empty(each) for each in model.arrays]
     except (KeyError, TypeError, ValueError) as problem:
-        raise _damaged(model.path, problem) from problem
+        raise _damaged_error(model.path, problem) from problem
 
 
 def _empty(described: dict[str, Any]) -> Any:
@@ -102,13 +103,13 @@ def _empty(described: dict[str, Any]) -> Any:
 
 
 def build_training(model: ModelFile, arrays: list[Any], energy: Any = None, types: Sequence[type] = ()) -> Training:
-    """The training that ``arrays`` of a checkpoint are of, without its optimiser.
+    """The training to which the ``arrays`` of a checkpoint belong, without its optimiser.
 
     Args:
-        model: what the file says.
-        arrays: of the checkpoint, in order.
-        energy: a model of the structure of the trained one, where the file cannot describe it.
-        types: classes of the user's own.
+        model: the content of ``model.json``.
+        arrays: the arrays of the checkpoint, in order.
+        energy: a model with the structure of the trained one, if the file cannot describe it.
+        types: classes of the user.
     """
     if energy is None:
         built, average = (_build(model, name, arrays, types) for name in ("energy", "average"))
@@ -121,7 +122,7 @@ def build_training(model: ModelFile, arrays: list[Any], energy: Any = None, type
 
 
 def build_objective(model: ModelFile, types: Sequence[type] = ()) -> Any:
-    """The objective of a run; none where it cannot be described or one of its classes was not given."""
+    """The objective of a run; None if it cannot be described or one of its classes was not given."""
     try:
         return from_json(model.parts["objective"]["tree"], (), types)
     except (LookupError, ValueError):
@@ -139,18 +140,18 @@ def _build(model: ModelFile, name: str, arrays: list[Any], types: Sequence[type]
         return from_json(part["tree"], arrays, types)
     except LookupError as problem:
         if not isinstance(problem.args[0], str) or not problem.args[0].startswith("the class"):
-            raise _damaged(model.path, problem) from problem
+            raise _damaged_error(model.path, problem) from problem
         name = problem.args[0].split()[2]
         raise ValueError(
             f"{model.path}: expected classes of thalweg, got {problem.args[0]}; "
             f"give it: tw.load_run(folder, types=[{name}])"
         ) from problem
     except (ValueError, TypeError, AttributeError) as problem:
-        raise _damaged(model.path, problem) from problem
+        raise _damaged_error(model.path, problem) from problem
 
 
 def _build_or_list(model: ModelFile, name: str, arrays: list[Any], types: Sequence[type]) -> Any:
-    """A part of the objective's own; where it cannot be described, the list of its arrays."""
+    """The params or the state of the objective; as a list of arrays if they cannot be described."""
     part = model.parts[name]
     try:
         return from_json(part["tree"], arrays, types)
@@ -159,7 +160,7 @@ def _build_or_list(model: ModelFile, name: str, arrays: list[Any], types: Sequen
 
 
 def _fill(model: ModelFile, name: str, like: PyTree, arrays: list[Any]) -> PyTree:
-    """``like`` with the arrays of a part of the checkpoint in place of its own."""
+    """``like`` with its arrays replaced by those of a part of the checkpoint."""
     part = model.parts[name]
     leaves, structure = jax.tree.flatten(like)
     own = [place for place, leaf in enumerate(leaves) if eqx.is_array(leaf) or isinstance(leaf, np.generic)]

@@ -1,4 +1,4 @@
-"""The classes and functions that ``model.json`` may name. A file of data runs no code: nothing else is looked up."""
+"""The classes and functions that ``model.json`` may name. No other name is looked up, so the file cannot run code."""
 
 import dataclasses
 import importlib
@@ -12,10 +12,10 @@ import jax
 import optax
 import paramax
 
-# where models, spaces, noise, kernels and objectives are defined; nothing there reads or writes files
+# the packages that define models, spaces, noise, kernels and objectives; none of them reads or writes files
 _CORE = ("core.contracts", "core.models", "core.partition", "core.population", "core.random")
 _ROOMS = (*_CORE, "spaces", "exact", "energies", "noise", "samplers", "objectives")
-# what reads or writes files, or calls back into Python, is no part of a model
+# functions that read or write files or call back into Python, which no model needs
 _NOT_MATHEMATICS = ("load", "save", "savez", "fromfile", "fromfunction", "frompyfunc", "from_dlpack", "vectorize")
 _FUNCTIONS = {"jax.nn": jax.nn, "jax.numpy": jax.numpy, "jax.scipy.special": jax.scipy.special}
 
@@ -26,19 +26,19 @@ def name_of(thing: Any) -> str:
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module belongs to a room of this library whose classes a file may name."""
+    """Whether a module is in a package of this library whose classes a file may name."""
     return any(module == f"thalweg.{room}" or module.startswith(f"thalweg.{room}.") for room in _ROOMS)
 
 
 def find_class(name: str, types: Iterable[type] = ()) -> type | None:
-    """The class of that name: one of this library, of the libraries it is made of, or of the given ``types``.
+    """The class of that name, from this library, from the libraries it builds on, or from ``types``; else None.
 
     >>> from thalweg.train.model_names import find_class
     >>> find_class("thalweg.energies.neural:MLP").__name__, find_class("subprocess:Popen")
     ('MLP', None)
     """
     own = {name_of(each): each for each in types}
-    # a class of the main program is called __main__ in one session and by its module's name in another
+    # a class of the main program is in __main__ in one session and in its own module in another
     short = {each.__qualname__: each for each in types}
     module, _, qualified = name.partition(":")
     found = own.get(name) or short.get(qualified)
@@ -51,7 +51,7 @@ def find_class(name: str, types: Iterable[type] = ()) -> type | None:
 
 
 def find_function(name: str) -> Callable[..., Any] | None:
-    """The function of that name: of ``jax.nn``, ``jax.numpy``, ``jax.scipy.special`` or of this library.
+    """The function of that name in ``jax.nn``, ``jax.numpy``, ``jax.scipy.special`` or this library; else None.
 
     >>> import jax
     >>> from thalweg.train.model_names import find_function
@@ -66,7 +66,7 @@ def find_function(name: str) -> Callable[..., Any] | None:
 
 
 def function_name(function: Any) -> str | None:
-    """The name by which `find_function` finds this very function; none where there is no such name."""
+    """The name under which `find_function` finds this function; None if there is none."""
     for name, each in _library_functions().items():
         if each is function:
             return name
@@ -84,7 +84,7 @@ def _attribute(module: str, qualified: str) -> Any:
         return None
     for part in qualified.split("."):
         found = getattr(found, part, None)
-    # what a module has imported is not its own
+    # a name that the module imported from elsewhere does not count
     own = getattr(found, "__module__", None) == module and getattr(found, "__qualname__", None) == qualified
     return found if own else None
 
@@ -100,14 +100,14 @@ def _library_classes() -> Mapping[str, type]:
     homes = (eqx.nn, paramax, bijections, distributions)
     found = [each for home in homes for each in vars(home).values() if isinstance(each, type)]
     modules = [each for each in found if issubclass(each, eqx.Module)]
-    # an objective that trains a noise of its own keeps the state of an optimiser
+    # an objective that also trains its noise keeps the state of an optimiser
     states = [each for each in vars(optax).values() if isinstance(each, type) and hasattr(each, "_fields")]
     return {name_of(each): each for each in [*modules, *states]}
 
 
 @lru_cache(1)
 def _library_functions() -> Mapping[str, Callable[..., Any]]:
-    # equinox's own default where a network ends without an activation
+    # equinox's default for a network without a final activation
     identity = inspect.signature(eqx.nn.MLP).parameters["final_activation"].default
     found = {f"{home}:{name}": each for home, module in _FUNCTIONS.items() for name, each in vars(module).items()}
     return {"equinox.nn:identity": identity} | {
@@ -116,6 +116,6 @@ def _library_functions() -> Mapping[str, Callable[..., Any]]:
 
 
 def _is_mathematics(name: str, thing: Any) -> bool:
-    """Whether something public in a module of JAX is a function of arrays, and no type of numbers."""
+    """Whether a member of a JAX module is a public function of arrays, not a dtype."""
     function = callable(thing) and not isinstance(thing, type) and not hasattr(thing, "dtype")
     return function and not name.startswith("_") and name not in _NOT_MATHEMATICS

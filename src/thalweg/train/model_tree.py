@@ -1,15 +1,15 @@
-"""Models as JSON and back: the class and the fields of every part, with numbered places where its arrays go.
+"""Models as JSON and back: the class and the fields of every part, with numbered places for its arrays.
 
-| in JSON | what it is |
+| in JSON | meaning |
 |---|---|
 | ``null``, ``true``, ``1``, ``0.5``, ``"silu"`` | itself |
-| ``{"place": 3}`` | the array of that number in a checkpoint |
-| ``{"array": "float32", "shape": [2], "bytes": "…"}`` | an array that is written out, in base64 |
+| ``{"place": 3}`` | array number 3 of the checkpoint |
+| ``{"array": "float32", "shape": [2], "bytes": "…"}`` | an array written out in base64 |
 | ``{"class": "module:Name", "fields": {…}}`` | an object, with ``"space"`` where `tw.as_energy` gave it one |
-| ``{"tuple": […]}``, ``{"list": […]}``, ``{"dict": [[key, value], …]}`` | these; a named tuple has its ``"class"`` |
+| ``{"tuple": […]}``, ``{"list": […]}``, ``{"dict": [[key, value], …]}`` | the same; a named tuple has a ``"class"`` |
 | ``{"function": "jax.nn:silu"}``, ``{"partial": …}`` | a function by its name, a ``functools.partial`` of one |
-| ``{"dtype": "float32"}``, ``{"number type": "float32"}`` | a type of numbers, as numpy and as jax.numpy has it |
-| ``{"number": "inf"}``, ``{"structure": …}`` | a number that JSON lacks, the fixed part of a graph |
+| ``{"dtype": "float32"}``, ``{"number type": "float32"}`` | a numpy dtype, a scalar type such as ``jnp.float32`` |
+| ``{"number": "inf"}``, ``{"structure": …}`` | a number that JSON lacks, the fixed structure of a graph |
 """
 
 import base64
@@ -32,14 +32,14 @@ _ARRAYS = (jax.Array, np.ndarray, np.generic)
 
 
 class Place:
-    """Where an array goes, by its number."""
+    """Stands for the array of this number."""
 
     def __init__(self, number: int):
         self.number = number
 
 
 class UnwritableError(ValueError):
-    """Something in a model has no name that a file could give it."""
+    """Something in a model cannot be written to a file, because it has no name by which to find it again."""
 
 
 def number_arrays(tree: PyTree, first: int = 0) -> PyTree:
@@ -52,7 +52,7 @@ def number_arrays(tree: PyTree, first: int = 0) -> PyTree:
 
 
 def to_json(value: Any, where: str = "model") -> Any:
-    """``value`` as the module's table says; `UnwritableError` names the part that cannot be written.
+    """``value`` as JSON, by the table of this module; `UnwritableError` names a part that cannot be written.
 
     >>> import jax, thalweg as tw
     >>> from thalweg.train.model_tree import from_json, to_json
@@ -89,10 +89,10 @@ def to_json(value: Any, where: str = "model") -> Any:
     name = function_name(value)
     if name is not None:
         return {"function": name}
-    raise UnwritableError(f"{where} is {_described(value)}, which has no name that a file could give it")
+    raise UnwritableError(f"{where} is {_describe(value)}, which has no name that a file could give it")
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     name = getattr(value, "__qualname__", None)
     return f"the function {name}" if callable(value) and name else f"a {type(value).__name__}"
 
@@ -107,7 +107,7 @@ def _object_to_json(value: Any, where: str) -> dict[str, Any]:
     if "<" in kind.__qualname__:
         raise UnwritableError(f"{where} is of {kind.__qualname__}, a class made inside a function")
     written = {"class": name_of(kind), "fields": fields}
-    # a class that `as_energy` has made of another says its space itself
+    # a subclass made by `as_energy`, which gives the class a space
     if name_of(kind.__bases__[0]) == name_of(kind):
         written["space"] = to_json(value.space, f"{where}.space")
     return written
@@ -129,12 +129,12 @@ def _array_to_json(value: Any, where: str) -> dict[str, Any]:
 
 
 def from_json(node: Any, arrays: Sequence[Any] = (), types: Sequence[type] = ()) -> Any:
-    """The object that `to_json` wrote; nothing is run but what `find_class` and `find_function` find.
+    """The object that `to_json` wrote; uses only what `find_class` and `find_function` find.
 
     Args:
-        node: what was written.
-        arrays: for the numbered places.
-        types: classes beside those of this library.
+        node: the JSON value.
+        arrays: the arrays for the numbered places.
+        types: classes allowed in addition to those of this library.
     """
     again = functools.partial(from_json, arrays=arrays, types=types)
     if isinstance(node, list):

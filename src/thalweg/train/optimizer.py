@@ -1,4 +1,4 @@
-"""An optimiser as a program: two of them are the same where they compute the same, whichever objects they are."""
+"""Optimisers compared by what they compute: two objects with the same update count as equal."""
 
 import hashlib
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from jaxtyping import PyTree
 class TracedOptimizer:
     """The update of an optax optimiser as a jaxpr, equal to any other that computes the same.
 
-    Optax makes its optimisers of closures, which are equal to themselves alone: a new ``optax.adam(1e-3)`` would make
-    JAX compile a training anew. Its jaxpr, with all numbers in it, is the same every time. A learning rate that is to
-    change without a new program is an array in the optimiser's state: ``optax.inject_hyperparams(optax.adam)(1e-3)``.
+    Optax builds its optimisers from closures, and a closure is equal only to itself: a new ``optax.adam(1e-3)`` would
+    make JAX compile the training again. Its jaxpr, with all constants, is the same every time. To change a learning
+    rate without recompiling, keep it in the optimiser's state: ``optax.inject_hyperparams(optax.adam)(1e-3)``.
 
     >>> import jax.numpy as jnp, optax
     >>> weights = {"weight": jnp.ones(2)}
@@ -35,7 +35,7 @@ class TracedOptimizer:
                 f"expected an optimiser that needs the gradient alone, got one that asks for more ('{problem}'); "
                 "use for example optax.adam(1e-3)"
             ) from problem
-        if not isinstance(shapes, tuple) or len(shapes) != 2 or not _alike(shapes, (trainable, state)):
+        if not isinstance(shapes, tuple) or len(shapes) != 2 or not _same_structure(shapes, (trainable, state)):
             raise ValueError(
                 "expected an optimiser whose update returns a change for every parameter and a state like the one "
                 "before, got others; return (updates, state) as optax's own do"
@@ -59,12 +59,12 @@ class TracedOptimizer:
         return hash(self._key)
 
 
-def _alike(shapes: PyTree, trees: PyTree) -> bool:
+def _same_structure(shapes: PyTree, trees: PyTree) -> bool:
     return jax.tree.structure(shapes) == jax.tree.structure(trees)
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
-    """All arrays in a jaxpr, those of the functions inside it too, which its text leaves out or cuts short."""
+    """All constants of a jaxpr and of the functions inside it; its text leaves them out or truncates them."""
     if isinstance(jaxpr, ClosedJaxpr):
         yield from jaxpr.consts
         jaxpr = jaxpr.jaxpr
@@ -80,7 +80,7 @@ def _is_jaxpr(value: Any) -> bool:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Refuse what is no optax optimiser."""
+    """Raise a ValueError if ``optimizer`` is not an optax optimiser."""
     if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         named = getattr(optimizer, "__name__", type(optimizer).__name__)
         what = repr(optimizer) if isinstance(optimizer, (str, int, float, type(None))) else named

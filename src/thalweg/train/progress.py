@@ -1,4 +1,4 @@
-"""How far a training has come, with the latest metrics beside the count."""
+"""The progress bar of a training, with the latest metrics beside the count."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +10,6 @@ _SHOWN = ("loss", "gradient_norm", "acceptance")
 
 @contextlib.contextmanager
 def progress_bar(shown: bool, done: int, steps: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
-    """Yields ``show(row)``, which moves the progress one update on."""
+    """Yields ``show(row)``, which advances the bar by one update."""
     with progress.progress_bar("training", steps, shown=shown, done=done) as advance:
         yield lambda row: advance(1, "  ".join(f"{name} {row[name]:.3g}" for name in _SHOWN if name in row))

@@ -1,4 +1,4 @@
-"""``config.toml`` of a run that was begun in Python: what it is, for people and for the command line."""
+"""``config.toml`` of a run that was started in Python: a description for people and for the command line."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +16,10 @@ PYTHON = "python"
 def note_python_run(
     folder: Path, energy: Any, objective: Any, rows: int, settings: Mapping[str, Any], done: int
 ) -> None:
-    """Write ``config.toml`` where the command line has not written its own.
+    """Write ``config.toml``, unless the command line has written its own.
 
-    It names the classes and numbers of the training; objects made in Python cannot be made again from it. What a
-    resumed run is given otherwise than before is added as a change, with the update it took effect at.
+    It names the classes and settings of the training; Python objects cannot be rebuilt from it. If a resumed run has
+    different settings, they are added as a change, with the update at which it took effect.
     """
     path = folder / CONFIG
     now = {

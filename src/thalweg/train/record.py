@@ -1,4 +1,4 @@
-"""The numbers a training leaves behind: in memory, and a line per update in ``metrics.jsonl``."""
+"""The metrics of a training: in memory, and one line per update in ``metrics.jsonl``."""
 
 import json
 import math
@@ -16,7 +16,7 @@ _FIX = "lower the learning rate or the sampler's step size, or turn on spectral 
 
 
 class DivergedError(RuntimeError):
-    """Training met a loss or weights that are not finite, or ran away; ``history`` holds the metrics before it."""
+    """The loss or the weights became non-finite, or training ran away; ``history`` holds the metrics up to then."""
 
     def __init__(self, message: str, history: Mapping[str, np.ndarray]):
         super().__init__(message)
@@ -24,7 +24,7 @@ class DivergedError(RuntimeError):
 
 
 class Record:
-    """The numbers of a run: in memory, and a line per update in ``metrics.jsonl``."""
+    """The metrics of a run: in memory, and one line per update in ``metrics.jsonl``."""
 
     def __init__(self, folder: Path | None):
         self._path = None if folder is None else folder / "metrics.jsonl"
@@ -40,7 +40,8 @@ class Record:
                 ) from problem
 
     def add(self, step: int, metrics: Mapping[str, Array]) -> dict[str, float]:
-        """The metrics of an update as numbers, kept; refused where loss or weights are not finite."""
+        """Record the metrics of an update and return them as floats; `DivergedError` if loss or weights are not
+        finite."""
         row = {name: float(value) for name, value in metrics.items()}
         fault = not_finite(row, self.rows[-1] if self.rows else {})
         if fault is not None:
@@ -52,18 +53,18 @@ class Record:
         return row
 
     def evaluate(self, step: int, values: Mapping[str, float]) -> None:
-        """Keep what a callback returned."""
+        """Record what a callback returned."""
         if values:
             row = {"step": step, **{name: float(value) for name, value in values.items()}}
             self.evaluations.append(row)
             self._unwritten.append({"evaluation": True, **row})
 
     def history(self) -> dict[str, np.ndarray]:
-        """Each metric as one number per update; NaN where an update's line was lost."""
+        """Each metric as an array with one number per update; NaN if an update's line was lost."""
         return as_history(self.rows)
 
     def flush(self) -> None:
-        """Write what has not been written."""
+        """Write the lines that are not on disk yet."""
         if self._path is not None and self._unwritten:
             text = "".join(json.dumps(row) + "\n" for row in self._unwritten)
             try:
@@ -78,27 +79,27 @@ class Record:
     close = flush
 
     def rewind(self, step: int) -> None:
-        """Take up the record of an earlier session, forgetting updates after the checkpoint."""
+        """Read the record of an earlier session, without the updates after ``step``, that of the checkpoint."""
         assert self._path is not None
         kept, self.rows, self.evaluations = rows_until(self._path, step)
         write_whole(self._path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
 
 def not_finite(row: Mapping[str, float], before: Mapping[str, float]) -> str | None:
-    """What of an update is not finite, in words, given the update before it."""
+    """Describe what is not finite in an update, given the update before it; None if all is."""
     if not math.isfinite(row["loss"]):
         return f"a finite loss, got {row['loss']}"
     norm = row.get("weight_norm", 0.0)
-    # infinite weights that were infinite from the first on, such as a mask, are the user's
+    # weights that were infinite from the start, such as a mask, are intended
     if math.isnan(norm) or (math.isinf(norm) and not math.isinf(before.get("weight_norm", math.inf))):
         return f"finite weights, got a norm of {norm}"
     return None
 
 
 def rows_until(path: Path, step: int) -> tuple[list[dict[str, Any]], list[dict[str, float]], list[dict[str, float]]]:
-    """The lines of metrics up to an update, the metrics of each of these updates, and the evaluations.
+    """The lines of metrics up to update ``step``, the metrics of each of these updates, and the evaluations.
 
-    There is a row for every update up to ``step``, so that rows never shift: an empty one where the line was lost.
+    There is a row for every update up to ``step``, an empty one if the line was lost, so that rows never shift.
     """
     kept = [row for row in read_records(path) if row["step"] <= step]
     updates: list[dict[str, float]] = [{} for _ in range(step)]
@@ -113,6 +114,6 @@ def rows_until(path: Path, step: int) -> tuple[list[dict[str, Any]], list[dict[s
 
 
 def as_history(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
-    """Rows of metrics as one array for each metric; NaN where a row does not have it."""
+    """Rows of metrics as one array per metric; NaN if a row does not have it."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}

@@ -1,4 +1,4 @@
-"""A trained run taken up again from its folder, without training."""
+"""Load a trained run from its folder, given the objects it was trained with."""
 
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,19 @@ def load(
     key: PRNGKeyArray,
     ema: float | None = None,
 ) -> Run:
-    """The `Run` in the newest checkpoint of ``run_dir``, as `fit` would have returned it there; nothing is written.
+    """The `Run` in the newest checkpoint of ``run_dir``, as `fit` would have returned it then; nothing is written.
 
-    A damaged checkpoint is passed over, which is said on stderr and among the findings. A checkpoint holds arrays only,
-    so what they belong to is given again, built as it was for training; a checkpoint of something else is refused.
+    A checkpoint holds arrays only, so the model, objective and optimiser must be given again, built as for training; a
+    checkpoint of another model is refused. A damaged checkpoint is skipped, with a message on stderr and a finding.
+    `tw.load_run` needs none of these objects.
 
     Args:
         run_dir: the folder that was given to `fit`.
-        energy: an energy like the one that was trained; its weights are replaced.
-        batch: rows of the data, as many as a batch had.
+        energy: an energy built like the one that was trained; its weights are replaced.
+        batch: as many rows of data as a batch had.
         objective: the objective it was trained with.
         optimizer: the optimiser it was trained with.
-        key: any key; what it makes is replaced.
+        key: any random key; the values drawn from it are replaced.
         ema: as it was given to `fit`.
 
     >>> import jax, optax, tempfile, thalweg as tw
@@ -66,7 +67,7 @@ def load(
     good = lambda restored: has_finite_weights(merge_static(restored, form), like)
     step, arrays, faults = Checkpoints(folder).restore(arrays, good)
     training = merge_static(arrays, form)
-    # read and not rewound: a run may still be writing its own
+    # only read, not rewound: the run may still be writing it
     _, rows, evaluations = rows_until(Path(run_dir) / "metrics.jsonl", step)
     findings = tuple(Finding("checkpoint", step, fault) for fault in faults)
     for finding in findings:

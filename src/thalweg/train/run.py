@@ -1,4 +1,4 @@
-"""What a training returns: the trained model, its history, and ways to sample and evaluate it."""
+"""`Run`, what a training returns: the trained model, its history, and methods to sample and evaluate it."""
 
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from thalweg.train.source import Source
 class Run(eqx.Module):
     """What `fit` returns.
 
-    ``energy`` is the trained model (its moving average where ``ema`` was asked for; ``last`` is then the model without
-    averaging), ``params`` and ``state`` are the objective's own, ``history`` maps each metric to one number per update,
-    ``evaluations`` lists what the callbacks returned, ``findings`` what the doctor saw go wrong. ``folder`` is
-    where the run lies, if anywhere, and ``source`` says what it was made from.
+    ``energy`` is the trained model, with averaged weights if ``ema`` was given; ``last`` is the model without
+    averaging. ``params`` and ``state`` belong to the objective. ``history`` maps each metric to an array with one
+    number per update, ``evaluations`` lists what the callbacks returned, ``findings`` what the doctor found.
+    ``folder`` is the run folder, if there is one; ``source`` holds the objective, the data and the sampling settings.
     """
 
     energy: Any
@@ -37,7 +37,7 @@ class Run(eqx.Module):
 
     @property
     def folder(self) -> Path | None:
-        """The run folder; none where nothing was written."""
+        """The run folder; None if nothing was written."""
         return self.source.folder
 
     def sample(
@@ -56,14 +56,14 @@ class Run(eqx.Module):
         """Sample the trained model with chains that start from fresh noise.
 
         Args:
-            kernel: by default the one it was trained with, else a sound one for its space.
-            key: all randomness.
-            chains: how many.
-            draws: kept per chain.
-            burn_in: steps before the first kept draw; by default a whole descent of the noise levels, the steps of
-                short-run training, or 499.
+            kernel: by default the one it was trained with, or else a suitable one for its space.
+            key: random key for all randomness.
+            chains: the number of chains.
+            draws: the number of draws kept per chain.
+            burn_in: steps before the first kept draw; by default enough to pass all noise levels, or to take as many
+                steps as in short-run training, or 499.
             thin: steps per kept draw.
-            noise: where chains start, by default as in training.
+            noise: where chains start; by default as in training.
             conditions: of a conditional model, one for each chain; by default the labels it was trained with, in turn.
             progress: show a progress bar.
 
@@ -97,17 +97,17 @@ class Run(eqx.Module):
         chains: int | None = None,
         steps: int | None = None,
     ) -> dict[str, Any]:
-        """Numbers of the trained model: the mean energies of training rows, test rows and samples, the gap between
-        training rows and samples, and, where the data have classes, how a classifier judges the samples.
+        """Evaluate the trained model: the mean energies of training rows, test rows and samples, the gap between
+        training rows and samples, and, if the data have classes, the scores of the samples under a classifier.
 
-        These are the numbers that ``thalweg train`` writes to ``results.json``.
+        ``thalweg train`` writes the same numbers to ``results.json``.
 
         Args:
-            data: as `fit` takes them, by default those the run was trained on.
-            key: of the samples.
+            data: as `fit` takes them; by default those the run was trained on.
+            key: random key of the samples.
             kernel: as in `sample`.
-            chains: how many samples, by default as configured, else 100.
-            steps: from noise to a sample, by default as in `sample`.
+            chains: the number of samples; by default as configured, or else 100.
+            steps: the number of steps from noise to a sample; by default as in `sample`.
 
         >>> import jax, optax, thalweg as tw
         >>> key_data, key_model, key_fit, key_chains = jax.random.split(jax.random.key(0), 4)

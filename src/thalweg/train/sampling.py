@@ -1,4 +1,4 @@
-"""How a trained model is sampled: with which kernel, from which noise, under which conditions, for how long."""
+"""How a trained model is sampled: the kernel, the starting noise, the conditions and the number of steps."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from thalweg.train.source import Source
 
 
 class Sampling(NamedTuple):
-    """How a run is sampled; ``like`` are points, one for each chain, of the shape the model takes."""
+    """How a run is sampled; ``like`` holds one point per chain, which gives the shape."""
 
     kernel: Any
     noise: Noise | None
@@ -37,17 +37,17 @@ def choose_sampling(
     conditions: PyTree | None = None,
     dataset: Dataset | None = None,
 ) -> Sampling:
-    """What is given, and for the rest what the run's configuration says, else what it was trained with.
+    """Fill in what is not given: from the run's configuration if it says so, else as the model was trained.
 
     Args:
         run: a `Run`.
-        key: of a warm-up, where one is needed.
-        chains: how many.
+        key: random key of the warm-up, if one is needed.
+        chains: the number of chains.
         kernel: any kernel; see `default_kernel`.
-        steps: from noise to a sample; see `default_steps`.
+        steps: the number of steps from noise to a sample; see `default_steps`.
         noise: where chains start.
         conditions: of a conditional model; by default the labels of its data, in turn.
-        dataset: the run's data, where they are at hand.
+        dataset: the run's data, if already loaded.
     """
     source: Source = run.source
     objective, chains = source.objective, whole_number("chains", chains, hint="give for example 100")
@@ -86,7 +86,7 @@ def _conditions(energy: Any, source: Source, dataset: Dataset | None, given: Any
 
 
 def spread_conditions(conditions: Any, chains: int) -> np.ndarray:
-    """A condition for each chain: every class in turn where they are class numbers, else as they come in the data.
+    """One condition per chain: class numbers take every class in turn, other conditions come in the data's order.
 
     >>> spread_conditions([2, 0, 0, 2, 2], 5).tolist()
     [0, 2, 0, 2, 0]
@@ -97,17 +97,18 @@ def spread_conditions(conditions: Any, chains: int) -> np.ndarray:
 
 
 def default_kernel(energy: Any, objective: Any, state: Any, like: PyTree, key: PRNGKeyArray) -> Any:
-    """The kernel a model was trained with, else a sound one for its space.
+    """The kernel a model was trained with, or else a suitable one for its space.
 
-    Noise levels are descended by `AnnealedLangevin`. Discrete points are drawn by `Gibbs` where the conditionals are
-    known and by `GibbsWithGradients` elsewhere, real ones by `NUTS`, warmed up on chains that start at noise.
+    Noise-conditional models are sampled by `AnnealedLangevin`. Discrete points are sampled by `Gibbs` if the
+    conditionals are known and by `GibbsWithGradients` otherwise, real points by `NUTS`, warmed up on chains that start
+    at noise.
 
     Args:
         energy: the trained model.
         objective: what it was trained with, if known.
-        state: the objective's own.
+        state: the objective's state.
         like: points ``(chains, *event)``, for their shape.
-        key: of the warm-up.
+        key: random key of the warm-up.
     """
     own = getattr(objective, "kernel", None)
     if isinstance(own, Kernel):
@@ -129,7 +130,7 @@ def default_kernel(energy: Any, objective: Any, state: Any, like: PyTree, key: P
 
 
 def default_steps(kernel: Any, objective: Any) -> int:
-    """The steps from noise to a sample: a whole descent, or those of short-run training, else 500."""
+    """The number of steps from noise to a sample: all noise levels, or as in short-run training, or 500."""
     if isinstance(kernel, AnnealedLangevin):
         return kernel.length
     short_run = isinstance(getattr(objective, "start", None), type(from_noise()))

@@ -1,4 +1,4 @@
-"""An orderly end of a training: on Ctrl-C, and on SIGTERM, by which machines are shut down and jobs cut off."""
+"""Stop a training cleanly on Ctrl-C and on SIGTERM, which schedulers and shutdowns send."""
 
 import contextlib
 import signal
@@ -9,7 +9,7 @@ TERMINATED = 128 + signal.SIGTERM  # the exit status of a process that SIGTERM e
 
 
 class Stop:
-    """Which signal came, if any; a second one is obeyed at once."""
+    """The signal that was received, if any; a second one takes effect at once."""
 
     def __init__(self) -> None:
         self._came: int | None = None
@@ -23,19 +23,19 @@ class Stop:
         self._came = number
 
     def obey(self) -> None:
-        """End as the signal asked, now that all is saved."""
+        """Raise the exception of the received signal, after everything is saved."""
         if self._came is not None:
             raise as_exception(self._came)
 
 
 def as_exception(number: int) -> BaseException:
-    """``KeyboardInterrupt`` for Ctrl-C; ``SystemExit`` with a shell's status for SIGTERM."""
+    """``KeyboardInterrupt`` for Ctrl-C; ``SystemExit`` with the usual exit status for SIGTERM."""
     return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[Stop]:
-    """Yields a `Stop` that is true once Ctrl-C or SIGTERM came; the handlers of before are put back afterwards."""
+    """Yields a `Stop` that is true once Ctrl-C or SIGTERM was received; restores the earlier handlers at the end."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # signals reach the main thread only
@@ -47,5 +47,5 @@ def interrupts() -> Iterator[Stop]:
         yield stop
     finally:
         for number, handler in before.items():
-            # a handler that was not set from Python cannot be put back by it
+            # a handler that was not set from Python cannot be restored from Python
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,4 +1,4 @@
-"""What a run was made from, which its samples and its evaluation go back to."""
+"""The objective, data and sampling settings of a run, which sampling and evaluation use."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from thalweg.samplers.starts import Noise
 
 @dataclasses.dataclass(eq=False)
 class Source:
-    """What a run was made from, as far as it is known; two of them are equal where they are the same object.
+    """The objective, data, folder and sampling settings of a run, as far as they are known; compared by identity.
 
     ``data`` is what `fit` was given, or a function that loads it; ``kernel``, ``noise``, ``chains`` and ``steps`` are
-    how the run's configuration says it is sampled.
+    the settings of ``[sample]`` in the run's configuration.
     """
 
     objective: Any = None
@@ -29,14 +29,14 @@ class Source:
     steps: int | None = None
 
     def dataset(self, energy: Any) -> Dataset | None:
-        """The run's data, none where they are not known."""
+        """The run's data; None if they are not known."""
         if isinstance(self.data, Callable):
             self.data = self.data()
         return as_dataset(energy, self.data)
 
 
 def as_dataset(energy: Any, data: Any) -> Dataset | None:
-    """Data as `fit` takes them, as a data set; none where there are none.
+    """Data as `fit` takes them, converted to a data set; None stays None.
 
     >>> import numpy as np, thalweg as tw
     >>> from thalweg.train.source import as_dataset

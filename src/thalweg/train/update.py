@@ -15,14 +15,14 @@ from thalweg.core import Objective, Step, combine, merge_static, partition_train
 from thalweg.train.optimizer import TracedOptimizer
 
 _HOST = (np.ndarray, np.generic)
-# only the newest programs are kept: a user's function is part of what tells them apart
+# only the newest programs are kept: each new function of a user makes a new program
 _PROGRAMS = 32
-# keeps the keys of a training apart from those that a user makes of the same key: split(key, n)[i] is fold_in(key, i)
+# keeps the keys of a training apart from those a user derives from the same key: split(key, n)[i] is fold_in(key, i)
 _TRAINING = 0x7472_6169
 
 
 class Training(eqx.Module):
-    """All that changes from update to update."""
+    """Everything that changes from update to update."""
 
     energy: Any
     params: PyTree
@@ -32,7 +32,7 @@ class Training(eqx.Module):
 
 
 def training_key(key: PRNGKeyArray) -> PRNGKeyArray:
-    """The key that all of a training's randomness but the order of its rows follows from."""
+    """The key for all randomness of a training except the order of its rows."""
     return jax.random.fold_in(key, _TRAINING)
 
 
@@ -45,14 +45,14 @@ def begin(
     key: PRNGKeyArray,
 ) -> Training:
     """A training before its first update; ``key`` is a `training_key`."""
-    made = objective.init(jax.random.fold_in(key, 0), energy, jax.tree.map(jnp.asarray, batch))
-    if not isinstance(made, tuple) or len(made) != 2:
+    initial = objective.init(jax.random.fold_in(key, 0), energy, jax.tree.map(jnp.asarray, batch))
+    if not isinstance(initial, tuple) or len(initial) != 2:
         raise ValueError(
-            f"expected {type(objective).__name__}.init to return (params, state), got {type(made).__name__}; "
+            f"expected {type(objective).__name__}.init to return (params, state), got {type(initial).__name__}; "
             "return None for what there is none of"
         )
-    # copies, since the first update writes over its inputs and the caller keeps theirs
-    energy, (params, state) = _own_arrays(energy), _own_arrays(_numbers_as_arrays(made))
+    # copies, since the first update overwrites its inputs, which belong to the caller
+    energy, (params, state) = _own_arrays(energy), _own_arrays(_numbers_as_arrays(initial))
     trainable = partition_trainable((energy, params))[0]
     if not jax.tree.leaves(trainable):
         raise ValueError(
@@ -64,7 +64,7 @@ def begin(
 
 
 def _numbers_as_arrays(tree: PyTree) -> PyTree:
-    """Plain numbers in a state as arrays, which change from update to update; in a module they may be its shape."""
+    """Turn plain numbers in a state into arrays, since they change; not inside modules, where they may be a shape."""
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf) if isinstance(leaf, (bool, int, float)) else leaf,
         tree,
@@ -73,7 +73,7 @@ def _numbers_as_arrays(tree: PyTree) -> PyTree:
 
 
 def _own_arrays(tree: PyTree) -> PyTree:
-    """``tree`` with copies of its arrays, on the device and of no weak type, as an update will return them."""
+    """``tree`` with copies of its arrays, on the device and without weak types, as an update will return them."""
 
     def copy(leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSUVMm" and not jnp.issubdtype(leaf.dtype, jnp.number):
@@ -90,7 +90,7 @@ def _own_arrays(tree: PyTree) -> PyTree:
 
 
 def averaged_model(training: Training) -> Any:
-    """The model with its averaged weights and its newest buffers; the model itself where nothing is averaged."""
+    """The model with its averaged weights and its newest buffers; the model itself without averaging."""
     if training.average is None:
         return training.energy
     return combine(training.average, partition_trainable(training.energy)[1])
@@ -107,18 +107,18 @@ def has_finite_weights(training: Training, like: Training) -> bool:
 
 
 class Update:
-    """The compiled update of one training; the same program serves every training of this form and these shapes.
+    """The compiled update of a training; trainings of the same structure and shapes share one program.
 
-    Calling it takes and returns the arrays of a `Training` (see `split_static`), whose old buffers are written over.
-    The rest is looked up once, not at every call.
+    Calling it takes and returns the arrays of a `Training` (see `split_static`); the old buffers are overwritten. The
+    program is looked up once, at construction, not at every call.
 
     Args:
-        objective: whose loss is descended.
+        objective: the objective whose loss is minimised.
         optimizer: any optax optimiser.
-        training: a training like those to come.
-        batch: a batch like those to come.
+        training: an example of the training, for its structure and shapes.
+        batch: an example of a batch.
         ema: decay of the moving average.
-        seeds: for many trainings at once: arrays, key and batch then have a leading axis of seeds when called.
+        seeds: update many trainings at once; arrays, key and batch then have a leading axis of seeds.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class Update:
         arrays, self.form = split_static(training)
         self._ema = np.asarray(0.0 if ema is None else ema, jax.dtypes.canonicalize_dtype(float))
         forms = (held_form, self.form)
-        # 1 and 1.0 and True are equal, and compute other things
+        # 1, 1.0 and True are equal, but compute different things
         kinds = tuple(tuple(map(type, form.others)) for form in forms)
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves((self._held, arrays, batch)))
         self.program = _program(*forms, kinds, jax.tree.structure(batch), shapes, seeds)
 
     def arguments(self, arrays: list[Any], key: Array, step: int, batch: PyTree) -> tuple[Any, ...]:
-        """What the program takes."""
+        """The arguments of the program."""
         return self._held, arrays, key, np.int32(step), self._ema, batch
 
     def __call__(self, arrays: list[Any], key: Array, step: int, batch: PyTree) -> tuple[list[Any], Any]:
@@ -176,10 +176,10 @@ def _update(
 
     def loss(trainable):
         energy, params = combine(trainable, fixed)
-        made = objective.loss(jax.random.fold_in(key, step + 1), energy, params, training.state, batch)
-        return check_loss(objective, made)
+        returned = objective.loss(jax.random.fold_in(key, step + 1), energy, params, training.state, batch)
+        return check_loss(objective, returned)
 
-    (value, told), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(trainable)
+    (value, result), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(trainable)
     change, optimizer_state = optimizer.update(gradient, training.optimizer, trainable)
     trained = optax.apply_updates(trainable, change)
     energy, params = combine(trained, fixed)
@@ -191,14 +191,14 @@ def _update(
         average = jax.tree.map(
             lambda old, now: (decay * old + (1 - decay) * now).astype(old.dtype), training.average, new
         )
-    state = _numbers_as_arrays(told.state)
-    # of the weights that this update made: not finite where one of them is not
-    metrics = {"loss": value, "weight_norm": optax.tree.norm(trained), **told.metrics}
+    state = _numbers_as_arrays(result.state)
+    # the norm of the new weights, which is not finite if any of them is not
+    metrics = {"loss": value, "weight_norm": optax.tree.norm(trained), **result.metrics}
     return Training(energy, params, state, optimizer_state, average), metrics
 
 
 def check_loss(objective: Objective, made: Any) -> tuple[Array, Step]:
-    """What an objective's loss returned, refused where it is not a scalar and a `Step` with scalar metrics."""
+    """What an objective's loss returned; a ValueError unless it is a scalar and a `Step` with scalar metrics."""
     name = type(objective).__name__
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], Step):
         got = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
@@ -206,7 +206,7 @@ def check_loss(objective: Objective, made: Any) -> tuple[Array, Step]:
     value, step = made
     if not _is_scalar(value) or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
         raise ValueError(
-            f"expected a real scalar as the loss of {name}, got {_described(value)}; take the mean over the batch"
+            f"expected a real scalar as the loss of {name}, got {_describe(value)}; take the mean over the batch"
         )
     if not isinstance(step.metrics, Mapping):
         raise ValueError(
@@ -215,7 +215,7 @@ def check_loss(objective: Objective, made: Any) -> tuple[Array, Step]:
     for metric, number in step.metrics.items():
         if not isinstance(metric, str) or not _is_scalar(number):
             raise ValueError(
-                f"expected scalar metrics under names from {name}, got {_described(number)} under {metric!r:.40}; "
+                f"expected scalar metrics under names from {name}, got {_describe(number)} under {metric!r:.40}; "
                 "take a mean"
             )
         if metric in ("loss", "weight_norm", "step", "evaluation"):
@@ -227,14 +227,14 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, (jax.Array, np.ndarray, np.generic, bool, int, float)) and jnp.shape(value) == ()
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, (jax.Array, np.ndarray)):
         return f"an array of {value.dtype} {value.shape}"
     return f"a {type(value).__name__}"
 
 
 def _keep_form(objective: Objective, old: Training, new: Training) -> Training:
-    """``new`` where its arrays are those of ``old`` in number, shape and type, which one program needs."""
+    """``new``, after checking that its arrays have the structure, shapes and dtypes of those in ``old``."""
     sources = {
         "energy": "refresh() of the energy",
         "params": type(objective).__name__,
@@ -255,9 +255,9 @@ def _keep_form(objective: Objective, old: Training, new: Training) -> Training:
                     f"expected a state whose arrays keep their shapes and types, got {now.dtype} {now.shape} for "
                     f"{leaf.dtype} {leaf.shape} from {source}; return arrays like those that init returned"
                 )
-    # a weak type would make the next update another program
-    return jax.tree.map(lambda leaf, now: _strong(now) if eqx.is_array(leaf) else now, old, new)
+    # a weak type would make JAX compile the next update again
+    return jax.tree.map(lambda leaf, now: _without_weak_type(now) if eqx.is_array(leaf) else now, old, new)
 
 
-def _strong(leaf: Array) -> Array:
+def _without_weak_type(leaf: Array) -> Array:
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else jax.lax.convert_element_type(leaf, leaf.dtype)
