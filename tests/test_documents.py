@@ -80,8 +80,13 @@ def test_the_first_blocks_of_a_program_run(page, tmp_path, monkeypatch):
     run_program(blocks_of(page)[: PROGRAMS[page]])
 
 
+def marked(page):
+    """A page whose programs train many seeds at once has keys that ``vmap`` carries into a scan."""
+    return pytest.param(page, marks=[pytest.mark.vmapped_keys] if "fit_many" in page.read_text() else [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [marked(page) for page in PROGRAMS], ids=lambda page: page.name)
 def test_a_program_runs_and_makes_every_picture_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_program(blocks_of(page))

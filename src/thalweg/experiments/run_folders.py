@@ -82,11 +82,12 @@ def fit_in(folder: Path | None, *args: Any, **options: Any) -> Run:
     """`thalweg.fit` in a run folder, from its newest checkpoint where there is one; without a folder plain `fit`.
 
     >>> import jax, optax, tempfile, thalweg as tw
-    >>> key = jax.random.key(0)
-    >>> data, energy = tw.data.two_moons(key, 100), tw.energies.MLP(2, key=key)
+    >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
+    >>> data, energy = tw.data.two_moons(key_data, 100), tw.energies.MLP(2, key=key_model)
     >>> objective, options = tw.objectives.DenoisingScoreMatching(), {"optimizer": optax.adam(1e-3), "batch_size": 10}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for steps in (2, 5):
+    ...         key = jax.random.clone(key_fit)  # the same training goes on
     ...         run = fit_in(Path(folder), energy, data, objective, steps=steps, key=key, **options)
     >>> run.step, len(run.history["loss"])
     (5, 5)

@@ -18,6 +18,7 @@ from thalweg.core import (
     merge_static,
     partition_trainable,
     split_static,
+    takes,
 )
 from thalweg.train.checks import check_fit, check_flag, check_parts
 from thalweg.train.data import Batches, check_concrete
@@ -147,6 +148,11 @@ def _is_model(energy: Any) -> bool:
 
 
 def _make(make: Callable[[Array], Any], keys: list[Array]) -> list[Any]:
+    if not takes(make, 1):
+        raise ValueError(
+            "expected a function key -> energy or an energy with parameters, got a function of other arguments; "
+            "write lambda key: tw.energies.MLP(2, key=key)"
+        )
     energies = [make(key) for key in keys]
     for model in energies:
         if isinstance(model, (jax.Array, np.ndarray)) or not callable(model):
