@@ -42,6 +42,7 @@ def test_the_fuzzer_sees_a_raw_exception_and_a_text_that_is_no_sentence(unchecke
 FOUND = [
     fuzz.Case("exact.sample", {"shape": "huge shape"}),
     fuzz.Case("exact.gibbs_matrix", {"block": "-2^70"}),
+    fuzz.Case("given", {"condition": "numpy texts"}),
     fuzz.Case("noise.fit_independent", {"data": "-2^70"}),
     fuzz.Case("rejection", {"energy": "no arguments"}),
     fuzz.Case("exact.metropolis_matrix", {"log_proposal": "text function"}),

@@ -277,7 +277,7 @@ def given(model: Callable, condition: PyTree) -> Any:
 def _as_arrays(name: str, tree: PyTree) -> PyTree:
     """A tree with its leaves as arrays, refused where one cannot be an array of numbers."""
     try:
-        return jax.tree.map(lambda leaf: leaf if eqx.is_array(leaf) else jnp.asarray(leaf), tree)
+        return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), tree)
     except Exception:  # whatever the conversion of a foreign object raises
         raise ValueError(
             f"expected arrays of numbers as {name}, got {type(tree).__name__} with something else; give an array"
