@@ -15,7 +15,7 @@ _TABLES = (".csv", ".tsv")
 _LEAST_ROWS = 10
 _MOST_LINES = 40  # columns described on the screen
 _MOST_SIDE = 64  # pixels; larger pictures are resized
-_OPERATIONS = 7e12  # of a training: two to three minutes on two cores
+_OPERATIONS = 7e12  # of a training: about a minute on two cores
 _CHAIN_STEPS = 20
 _BATCH = 64
 
