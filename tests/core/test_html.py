@@ -17,6 +17,8 @@ def test_words_are_escaped():
     estimate = Estimate(1.5, 1.0, 2.0, 0.95, "a <b> method", ess=12.0, warning="few & far")
     page = estimate._repr_html_()
     assert "a &lt;b&gt; method" in page and "few &amp; far" in page and "[1, 2] at 95%" in page
+    page = estimate._replace(bound=0.25, parts={"log_z": estimate})._repr_html_()
+    assert "0.25" in page and "log z" in page and page.count("[1, 2] at 95%") == 2
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -337,7 +337,17 @@ class DiscreteObjective(Objective):
 
 
 class Estimate(NamedTuple):
-    """An estimate with a confidence interval: ``[low, high]`` covers the truth with probability ``confidence``."""
+    """An estimate with a confidence interval: ``[low, high]`` covers the truth with probability ``confidence``.
+
+    ``ess`` is the effective number of samples behind it, ``warning`` says why the interval may be wrong or is wide,
+    ``standard_error`` is that of ``value``, ``bound`` is a lower bound that holds with probability ``confidence``
+    whatever the mixing, and ``parts`` are the estimates it was made from, by name. A field is ``None`` where it does
+    not apply.
+
+    >>> from thalweg.core import Estimate
+    >>> print(Estimate(1.5, 1.25, 1.75, 0.95, "bridge sampling"))
+    1.5  [1.25, 1.75] at 95%, bridge sampling
+    """
 
     value: float
     low: float
@@ -346,6 +356,9 @@ class Estimate(NamedTuple):
     method: str
     ess: float | None = None
     warning: str | None = None
+    standard_error: float | None = None
+    bound: float | None = None
+    parts: "dict[str, Estimate] | None" = None
 
     def __str__(self) -> str:
         text = f"{self.value:.6g}  [{self.low:.6g}, {self.high:.6g}] at {self.confidence:.0%}, {self.method}"
@@ -355,6 +368,8 @@ class Estimate(NamedTuple):
         interval = f"[{self.low:.6g}, {self.high:.6g}] at {self.confidence:.0%}"
         rows = [("value", f"{self.value:.6g}"), ("interval", interval), ("method", self.method)]
         rows += [] if self.ess is None else [("effective samples", f"{self.ess:.4g}")]
+        rows += [] if self.bound is None else [("lower bound", f"{self.bound:.6g}")]
+        rows += [(name.replace("_", " "), str(part)) for name, part in (self.parts or {}).items()]
         return html_table(rows, title="Estimate", note=self.warning or "")
 
 

@@ -27,11 +27,6 @@ def require_file(path: str | Path, what: str) -> Path:
     raise ValueError(f"{place}: expected {what}, got {got}; check the path")
 
 
-def is_regular(path: Path) -> bool:
-    """Whether this is a regular file, not a link, a pipe or a device."""
-    return stat.S_ISREG(path.lstat().st_mode)
-
-
 def read_bounded(place: Path, most: int, fix: str) -> bytes:
     """The content of a file of at most ``most`` bytes; ``fix`` says in the error what to do about a larger one."""
     size = place.stat().st_size
