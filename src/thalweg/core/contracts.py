@@ -164,6 +164,34 @@ class HasLogits(HasConditionals):
         """``log p(x_i = level | rest)`` up to a constant per coordinate, ``(*event, levels)``, in the space's order."""
 
 
+class HasSweep(Energy):
+    """An energy with a Gibbs sweep of its own, through variables that are not part of the point.
+
+    A machine with hidden units, for example, draws them given x, then x given them. The sweep leaves ``p(x)``
+    invariant, but it is no sequence of draws from the full conditionals of x, so there are no blocks.
+    """
+
+    @abc.abstractmethod
+    def sweep(self, key: PRNGKeyArray, x: Any, free: Any = None) -> Any:
+        """All chains ``x`` ``(chains, *event)`` after one sweep that leaves ``p`` invariant.
+
+        ``free`` is boolean ``(*event)``: coordinates outside it keep their values, and the sweep leaves ``p(x_free |
+        rest)`` invariant. All are free by default.
+        """
+
+    @abc.abstractmethod
+    def scaled(self, factor: Array) -> "HasSweep":
+        """The energy ``factor · E(x)``, with a sweep that leaves it invariant, as tempering needs."""
+
+
+class HasExactLogZ(Energy):
+    """An energy whose log Z can be summed exactly if it is small enough."""
+
+    @abc.abstractmethod
+    def exact_log_z(self) -> Array | None:
+        """The exact log Z, or ``None`` if there are too many states to sum over."""
+
+
 class HasSmoothing(Energy):
     """An energy whose density stays known in closed form when Gaussian noise is added to the points."""
 
