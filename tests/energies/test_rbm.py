@@ -127,7 +127,7 @@ def test_log_z_of_a_large_machine_sums_the_smaller_layer_and_refuses_two_large_o
     assert large.exact_log_z() is None
     np.testing.assert_allclose(large.log_z_uncoupled(), 52 * np.log(2), rtol=1e-6)
     with pytest.raises(ValueError, match="expected a layer of at most 25 discrete units"):
-        large.log_z
+        _ = large.log_z
 
 
 def test_clamped_units_keep_their_values_and_the_others_their_conditional():

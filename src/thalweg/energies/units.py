@@ -443,7 +443,8 @@ class ReLUUnits(AbstractUnits):
 def _draw_tail(natural: Array, log_u: Array) -> Array:
     """A draw of ``N(θ, 1)`` above 0 for θ far below 0, where Φ(θ) underflows.
 
-    Newton's method solves ``log Φ(-z) = log u + log Φ(θ)`` for z = x - θ, from the solution for the density ``z·exp(-z²/2)``.
+    Newton's method solves ``log Φ(-z) = log u + log Φ(θ)`` for ``z = x - θ``; it starts at the solution for the density
+    ``z·exp(-z²/2)``.
     """
     far = jnp.minimum(natural, _TAIL)
     target = log_u + log_ndtr(far)

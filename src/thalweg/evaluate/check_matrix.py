@@ -13,8 +13,8 @@ _STATES, _ROUNDING = 4096, 2e-5
 def check_matrix(kernel: Any, energy: Any) -> tuple[bool, str]:
     """Whether the chain has ``πT = π`` and reaches every state, and a text about this for the verdict.
 
-    ``(True, "")`` if there is no matrix to check: the space is not finite, has more than 4096 states, or
-    kernel and energy do not provide a matrix. A periodic chain leaves the target invariant and passes; the text says that it is
+    ``(True, "")`` if there is no matrix to check: the space is not finite, has more than 4096 states, or kernel and
+    energy do not provide the matrix. A periodic chain leaves the target invariant and passes; the text says that it is
     periodic.
     """
     space = space_of(energy)

@@ -32,8 +32,8 @@ class Gibbs(HasTransitionMatrix):
 
     The energy provides the blocks (coordinates that are independent given the rest, such as the colours of a graph) and
     samples the conditionals. A systematic scan takes the blocks in turn; a random scan takes as many blocks, each
-    chosen at random for every chain. Exactly invariant without rejections. A machine with hidden units draws these given
-    x, then x given them (`HasSweep`). Reference: Geman and Geman (1984), IEEE PAMI 6.
+    chosen at random for every chain. Exactly invariant without rejections. A machine with hidden units draws these
+    given x, then x given them (`HasSweep`). Reference: Geman and Geman (1984), IEEE PAMI 6.
 
     Args:
         scan: ``"systematic"`` or ``"random"``.
@@ -79,15 +79,14 @@ class Gibbs(HasTransitionMatrix):
     def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
         x = state.x
         if isinstance(energy, PerChain):
-            one = lambda energy, key, point: _first(
-                self._sweep(key, energy, jax.tree.map(lambda leaf: leaf[None], point))
-            )
-            x = over_chains(one, energy, split(key, count_chains(x)), x)
+            one = lambda energy, key, point: self._sweep(key, energy, jax.tree.map(lambda leaf: leaf[None], point))
+            drawn = over_chains(one, energy, split(key, count_chains(x)), x)
+            x = jax.tree.map(lambda leaf: leaf[:, 0], drawn)
         else:
             x = self._sweep(key, energy, x)
         return Position(x), Info()  # pyright: ignore[reportCallIssue]
 
-    def _sweep(self, key: PRNGKeyArray, energy: Any, x: Array) -> Array:
+    def _sweep(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> PyTree:
         if self.scan == "systematic":
             return energy.sweep(key, x)
         blocks = jnp.asarray(energy.blocks)
@@ -99,8 +98,8 @@ class Gibbs(HasTransitionMatrix):
     def transition_matrix(self, energy: Any) -> Array:
         if isinstance(energy, HasSweep):
             raise ValueError(
-                f"expected an energy with full conditionals for a transition matrix, got {type(energy).__name__}, whose "
-                "sweep goes through hidden units; use tw.exact.transition_matrix, or check_sampler"
+                f"expected an energy with full conditionals for a transition matrix, got {type(energy).__name__}, "
+                "whose sweep goes through hidden units; use tw.exact.transition_matrix, or check_sampler"
             )
         require_finite(space_of(energy), MOST_STATES_SQUARED, "a transition matrix")  # pyright: ignore[reportArgumentType]
         # without logits, the conditionals of the energy itself, from which `resample` draws by contract
@@ -112,10 +111,6 @@ class Gibbs(HasTransitionMatrix):
         for matrix in matrices[1:]:
             whole = whole @ matrix
         return whole
-
-
-def _first(x: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[0], x)
 
 
 @compiled
