@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 
 import thalweg as tw
 from thalweg import energies as te
@@ -136,3 +136,134 @@ def test_clamped_units_keep_their_values_and_the_others_their_conditional():
     for kernel in (tw.samplers.Gibbs(), tw.samplers.ParallelTempering(tw.samplers.Gibbs(), [1.0, 3.0])):
         verdict = tw.check_sampler(kernel, held, key=KEY, chains=20_000, steps=5)
         assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(("visible", "hidden"), PAIRS)
+def test_closed_form_gradients_equal_autodiff(visible, hidden):
+    """``∂F/∂W = -T(v) E[T(h) | v]ᵀ`` and ``∂F/∂b = -T(v)·∂θ/∂b + …``; the means are the slopes of the normalisers."""
+    rbm = machine(visible, hidden)
+    v = points(rbm)[1]
+    slopes = jax.grad(lambda rbm: rbm(v))(rbm)
+    means = rbm.hidden_means(v[None])[0]
+    statistics = rbm.visible.statistics(v)
+    np.testing.assert_allclose(slopes.weights, -np.outer(statistics, means), rtol=1e-5, atol=1e-5)
+    length = float(rbm.visible.weight(v))
+    hidden_bias = -length * means / rbm.hidden.slope
+    if hidden == "gaussian":  # (h - c)²/2σ² also depends on c by itself
+        hidden_bias = hidden_bias + rbm.hidden.bias / rbm.hidden.scale**2
+    np.testing.assert_allclose(slopes.hidden.bias, hidden_bias, rtol=1e-5, atol=1e-5)
+    visible_bias = -statistics.reshape(rbm.visible.bias.shape)
+    if visible == "gaussian":
+        scale = rbm.visible.scale
+        visible_bias = -(v - rbm.visible.bias) / scale**2
+        # E = (v - b)²/2σ² - vᵀWh/σ, so ∂F/∂log σ = -(v - b)²/σ² + vᵀW E[h]/σ
+        log_scale = -((v - rbm.visible.bias) ** 2) / scale**2 + v * (rbm.weights @ means) / scale
+        np.testing.assert_allclose(slopes.visible.log_scale, log_scale, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(slopes.visible.bias, visible_bias, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_the_sweep_of_gaussian_visible_units_leaves_their_law(hidden):
+    """Chains that start at exact draws of (v, h), by composition through a long run of the pair, do not drift."""
+    rbm = machine("gaussian", hidden)
+    settings = dict(key=jax.random.key(3), draws=1, burn_in=60)
+    start = (jnp.zeros((20_000, 2)), rbm.hidden.space.noise(jax.random.key(1), (20_000,)))
+    visible, latent = tw.sample(rbm.joint, tw.samplers.Gibbs(), start, **settings).draws
+    mean, covariance = tw.exact.moments(lambda v: rbm(v), tw.Real(2))
+    for draws in (visible[:, 0], rbm.sweep(jax.random.key(5), visible[:, 0])):
+        np.testing.assert_allclose(draws.mean(0), mean, atol=5 * np.sqrt(np.diag(covariance).max() / 20_000))
+        np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.06 * float(jnp.max(covariance)))
+    means = rbm.hidden_means(visible[:, 0]).mean(0)
+    np.testing.assert_allclose(rbm.hidden.statistics(latent[:, 0]).mean(0), means, atol=0.06)
+
+
+@pytest.mark.parametrize(("visible", "hidden"), [pair for pair in PAIRS if set(pair) <= {"bernoulli", "spin"}])
+def test_the_joint_energy_is_swept_and_tempered_without_an_accept_step(visible, hidden):
+    rbm = machine(visible, hidden)
+    pair = tw.tempered(rbm.joint, 3.0)
+    assert tw.space_of(pair).shape == ((4,), (3,))
+    states = [(v, h) for v in points(rbm) for h in rbm.hidden.space.states(0, 8)]
+    weights = np.asarray([float(-pair(state)) for state in states])
+    np.testing.assert_allclose(weights, [-float(rbm(*state)) / 3 for state in states], rtol=1e-5)
+    chosen = np.random.default_rng(0).choice(len(states), 20_000, p=np.exp(weights) / np.exp(weights).sum())
+    start = tuple(jnp.stack([states[i][part] for i in range(len(states))])[chosen] for part in (0, 1))
+    exact = lambda key, shape: start
+    verdict = tw.check_sampler(tw.samplers.Gibbs(), pair, key=KEY, chains=20_000, steps=5, exact=exact)
+    assert verdict.passed, verdict
+
+
+def test_rectified_units_draw_a_truncated_normal_also_far_in_the_tail():
+    """The distribution function of the draws is uniform: P(x > t) = Φ(θ - t)/Φ(θ)."""
+    for theta in (-30.0, -8.0, -4.0, -1.0, 0.0, 3.0):
+        x = np.asarray(te.ReLUUnits(1).sample(jax.random.key(2), jnp.full((20_000, 1), theta)), np.float64)[:, 0]
+        share = np.exp(stats.norm.logcdf(theta - x) - stats.norm.logcdf(theta))
+        assert stats.kstest(share, "uniform").pvalue > 1e-4, theta
+        assert np.all(x > 0)
+
+
+def test_word_counts_keep_the_length_of_a_document_and_their_law():
+    rbm = machine("replicated softmax", "bernoulli")
+    states = points(rbm)
+    for law in (rbm, tw.tempered(rbm, 2.0)):
+        p = np.asarray(jax.nn.softmax(-jax.vmap(law)(states)), np.float64)
+        start = states[np.random.default_rng(0).choice(len(states), 20_000, p=p / p.sum())]
+        swept = np.asarray(law.sweep(KEY, start))
+        assert np.all(swept.sum(1) == 3)
+        counts = [np.mean(np.all(swept == np.asarray(state), axis=1)) for state in states]
+        np.testing.assert_allclose(counts, p, atol=5 * np.sqrt(0.25 / 20_000))
+    held = rbm.sweep(KEY, start, np.array([False, True, True]))
+    assert bool(jnp.all(held[:, 0] == start[:, 0])) and bool(jnp.any(held != start)) and bool(jnp.all(held.sum(1) == 3))
+    with pytest.raises(ValueError, match="expected the number of words"):
+        te.RBM(te.ReplicatedSoftmaxUnits(3), 2, 0.0).exact_log_z()
+
+
+def test_from_data_guesses_the_units_and_starts_at_the_data_s_means():
+    generator = np.random.default_rng(0)
+    rows = {
+        "BernoulliUnits": generator.integers(0, 2, (500, 4)),
+        "SpinUnits": generator.choice([-1, 1], (500, 4)),
+        "CategoricalUnits": generator.integers(0, 5, (500, 4)),
+        "ReplicatedSoftmaxUnits": generator.poisson(20, (500, 4)),
+        "GaussianUnits": generator.normal(3.0, 2.0, (500, 4)),
+    }
+    for name, data in rows.items():
+        rbm = te.RBM.from_data(data, 3, key=KEY)
+        assert type(rbm.visible).__name__ == name
+        free = te.RBM(rbm.visible, 3, 0.0)
+        statistics = free.visible.statistics(tw.spaces.as_points(free.space, data))
+        weight = jnp.mean(free.visible.weight(jnp.asarray(data)))
+        means = free.visible.mean(free.visible.natural, weight)
+        np.testing.assert_allclose(means, statistics.mean(0), rtol=0.02, atol=2e-3)
+    chosen = te.RBM.from_data(rows["CategoricalUnits"], 3, key=KEY, visible=te.CategoricalUnits(4, k=6))
+    assert chosen.weights.shape == (24, 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: te.RBM(4, 3), "expected weights or a key"),
+        (lambda: te.RBM(4, 3, np.zeros((3, 4))), r"expected weights of shape \(4, 3\)"),
+        (lambda: te.RBM(te.ReLUUnits(4), 3, 0.0), "expected visible units, one of BernoulliUnits"),
+        (lambda: te.RBM(4, te.CategoricalUnits(3, k=2), 0.0), "expected hidden units, one of BernoulliUnits"),
+        (lambda: te.RBM(te.GaussianUnits(2), te.GaussianUnits(2), 2.0), "singular values below 1"),
+        (lambda: te.RBM(4.5, 3, 0.0), "expected the number of visible units to be a whole number"),
+        (lambda: te.RBM.from_data(np.zeros((3, 2, 2)), 3, key=KEY), "flatten pictures"),
+        (lambda: te.RBM.from_data([["a"]], 3, key=KEY), "expected data as numbers"),
+        (lambda: te.RBM(4, 3, 0.0)(jnp.zeros(5)), r"expected one point of shape \(4,\)"),
+        (lambda: te.RBM(4, 3, 0.0)(jnp.zeros(4), jnp.zeros(2)), r"expected one point of shape \(3,\)"),
+        (
+            lambda: te.RBM.from_data([[1, 2], [3, 9]], 2, key=KEY, visible=te.CategoricalUnits(2, k=6)),
+            r"expected points of Categorical.* in data, got \[3 9\] in row 1, column 1; correct it",
+        ),
+        (
+            lambda: te.RBM.from_data([[1, 0], [1, 0.5]], 2, key=KEY, visible=te.BernoulliUnits(2)),
+            "expected whole numbers in data, got 0.5 in row 1, column 1",
+        ),
+        (lambda: te.CategoricalUnits(np.zeros(3)), r"expected biases \(units, labels\)"),
+        (lambda: te.GaussianUnits(3, [1.0, -1.0, 1.0]), "expected scale > 0"),
+        (lambda: tw.samplers.Gibbs().transition_matrix(te.RBM(4, 3, 0.0)), "expected an energy with full conditionals"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

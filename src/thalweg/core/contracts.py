@@ -192,6 +192,31 @@ class HasExactLogZ(Energy):
         """The exact log Z, or ``None`` if there are too many states to sum over."""
 
 
+class UnitMoments(NamedTuple):
+    """Means and variances of the units of a machine, ``(features,)`` each."""
+
+    visible_mean: Array
+    visible_variance: Array
+    hidden_mean: Array
+    hidden_variance: Array
+
+
+class HasHiddenUnits(Energy):
+    """A machine with visible and hidden units, as an energy of the visible ones."""
+
+    @abc.abstractmethod
+    def hidden_means(self, x: Array) -> Array:
+        """The means of the hidden units given each point of ``x`` ``(rows, *event)``: ``(rows, features)``."""
+
+    @abc.abstractmethod
+    def unit_moments(self, key: PRNGKeyArray, x: Array) -> UnitMoments:
+        """Moments of the visible units over the points ``x`` ``(rows, *event)``, and of a draw of the hidden units."""
+
+    @abc.abstractmethod
+    def centre(self, gradient: Any, moments: UnitMoments, standardise: bool) -> Any:
+        """A gradient in the parameters, as a step along the gradient in centred (or standardised) parameters."""
+
+
 class HasSmoothing(Energy):
     """An energy whose density stays known in closed form when Gaussian noise is added to the points."""
 

@@ -10,8 +10,10 @@ from jaxtyping import Array, PRNGKeyArray
 from thalweg.core import (
     Energy,
     HasExactLogZ,
+    HasHiddenUnits,
     HasSweep,
     LatentEnergy,
+    UnitMoments,
     check_point,
     finite,
     is_concrete,
@@ -36,11 +38,13 @@ _VISIBLE = (BernoulliUnits, SpinUnits, GaussianUnits, CategoricalUnits, Replicat
 _HIDDEN = (BernoulliUnits, SpinUnits, GaussianUnits, ReLUUnits)
 # the standard deviation of initial weights
 _SMALL = 0.01
+# added to variances before dividing by them
+_FLOOR = 0.01
 # whole numbers up to this one are read as labels, larger ones as counts
 _MOST_LABELS = 10
 
 
-class RBM(HasSweep, HasExactLogZ):
+class RBM(HasSweep, HasExactLogZ, HasHiddenUnits):
     r"""The restricted Boltzmann machine, ``E(v, h) = -vᵀWh - bᵀv - cᵀh``, as an energy of v.
 
     ``rbm(v)`` is the free energy ``F(v) = -log Σ_h exp(-E(v, h))``, so that every sampler, objective and metric takes
@@ -244,6 +248,29 @@ class RBM(HasSweep, HasExactLogZ):
         visible = self._sum(self.visible.log_normaliser(self.visible.natural, weight) - self.visible.constant)
         hidden = self.hidden.log_normaliser(weight * self.hidden.natural) - self.hidden.constant
         return visible + jnp.sum(hidden)
+
+    def hidden_means(self, x: Array) -> Array:
+        return self.hidden.mean(self._hidden_natural(self._statistics(x), x))
+
+    def unit_moments(self, key: PRNGKeyArray, x: Array) -> UnitMoments:
+        # a document counts by its share of each word
+        visible = self._statistics(x) / self.visible.weight(x)[:, None]
+        hidden = self.hidden.statistics(self.draw_hidden(key, x))
+        moments = [moment(layer, axis=0) for layer in (visible, hidden) for moment in (jnp.mean, jnp.var)]
+        return UnitMoments(*moments)
+
+    def centre(self, gradient: "RBM", moments: UnitMoments, standardise: bool) -> "RBM":
+        mu, lam = moments.visible_mean, moments.hidden_mean
+        slope = self.visible.slope
+        g_b, g_c = slope * gradient.visible.bias.reshape(-1), self.hidden.slope * gradient.hidden.bias
+        weights = gradient.weights - jnp.outer(g_b, lam) - jnp.outer(mu, g_c)
+        if standardise:
+            scales = moments.visible_variance + _FLOOR, moments.hidden_variance + _FLOOR
+            weights = weights / scales[0][:, None] / scales[1]
+        visible = gradient.visible.bias - (slope * (weights @ lam)).reshape(gradient.visible.bias.shape)
+        hidden = gradient.hidden.bias - self.hidden.slope * (mu @ weights)
+        parts = lambda rbm: (rbm.weights, rbm.visible.bias, rbm.hidden.bias)
+        return eqx.tree_at(parts, gradient, (weights, visible, hidden))
 
     def _length(self, length: int | None) -> Array:
         if not isinstance(self.visible, ReplicatedSoftmaxUnits):

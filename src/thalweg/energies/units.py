@@ -51,6 +51,11 @@ class AbstractUnits(Module):
         return self.bias
 
     @property
+    def slope(self) -> Array | float:
+        """The derivative of the bias in the natural parameter: σ of Gaussian units, otherwise 1."""
+        return 1.0
+
+    @property
     def constant(self) -> Array:
         """The part of the units' energy that depends on parameters alone, ``(units,)``."""
         return jnp.zeros(self.units)
@@ -209,6 +214,10 @@ class GaussianUnits(AbstractUnits):
     @property
     def natural(self) -> Array:
         return self.bias / self.scale
+
+    @property
+    def slope(self) -> Array:
+        return self.scale
 
     @property
     def constant(self) -> Array:
