@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import integrate, stats
 
@@ -267,3 +268,41 @@ def test_from_data_guesses_the_units_and_starts_at_the_data_s_means():
 def test_bad_input_is_refused_in_a_sentence(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize("visible", ["bernoulli", "spin", "categorical", "gaussian"])
+def test_missing_units_are_left_out_of_the_machine(visible):
+    """The machine of the observed units is the one built from their biases and weights alone."""
+    rbm = machine(visible, "bernoulli")
+    count = rbm.visible.units
+    mask = np.arange(count) != 1
+    kept = rbm.visible.bias[mask]
+    units = te.GaussianUnits(kept, rbm.visible.scale[mask]) if visible == "gaussian" else type(rbm.visible)(kept)
+    part = te.RBM(units, rbm.hidden, rbm.weights[np.asarray(rbm.visible.spread(jnp.asarray(mask)))])
+    given = tw.given(rbm.masked, jnp.asarray(mask, int))
+    v = points(rbm)[3]
+    np.testing.assert_allclose(given(v), part(v[mask]), rtol=1e-5)
+    np.testing.assert_allclose(given.log_z, part.log_z, rtol=1e-5)
+    wide = te.RBM(rbm.visible, te.GaussianUnits(3), 0.1 * rbm.weights)
+    narrow = te.RBM(units, te.GaussianUnits(3), 0.1 * part.weights)
+    np.testing.assert_allclose(tw.given(wide.masked, jnp.asarray(mask, int)).log_z, narrow.log_z, rtol=1e-5)
+    start = jnp.stack([v] * 5)
+    swept = given.sweep(KEY, start)
+    assert bool(jnp.all(swept[:, 1] == start[:, 1])) and bool(jnp.any(swept != start))
+
+
+def test_a_machine_learns_from_rows_with_missing_units():
+    """Two units always agree and the third is never observed: its weights stay, the pair is learned."""
+    data = np.random.default_rng(0).integers(0, 2, (400, 3))
+    data[:, 1] = data[:, 0]
+    mask = np.tile([1, 1, 0], (400, 1))
+    start = te.RBM(3, 2, 0.1 * numbers(3, 3, 2))
+    objective = tw.objectives.MaximumLikelihood(tw.samplers.Gibbs(), 5, tw.samplers.from_data())
+    settings = dict(optimizer=optax.sgd(0.5), steps=300, batch_size=200, key=KEY)
+    run = tw.fit(start.masked, (data, mask), objective, **settings)
+    learned = run.energy.rbm
+    assert bool(jnp.all(learned.weights[2] == start.weights[2]))
+    pair = tw.given(run.energy, jnp.array([1, 1, 0]))
+    p = jnp.exp(jnp.array([-pair(jnp.array([a, b, 0])) - pair.log_z for a in (0, 1) for b in (0, 1)]))
+    np.testing.assert_allclose(p.sum(), 1, rtol=1e-5)
+    assert float(p[0] + p[3]) > 0.9

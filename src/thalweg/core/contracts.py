@@ -64,6 +64,17 @@ class ConditionalEnergy(Module):
         """The energy of one point under one condition, a scalar."""
 
 
+class HasGiven(ConditionalEnergy):
+    """A conditional energy that says itself which energy it is at a condition, so that its abilities are kept."""
+
+    @abc.abstractmethod
+    def given(self, c: Any) -> Energy:
+        """The energy of x at the condition c: what `tw.given` returns."""
+
+    def __call__(self, x: Any, c: Any) -> Array:
+        return self.given(c)(x)
+
+
 class LatentEnergy(Module):
     """A function ``E(x, z) -> scalar`` of one point and one latent value, ``p(x) = ∫ exp(-E(x, z)) dz / Z``.
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import (
+    ConditionalEnergy,
     Energy,
     HasExactLogZ,
     HasHiddenUnits,
@@ -22,7 +23,7 @@ from thalweg.core import (
 )
 from thalweg.core.random import normal, split
 from thalweg.energies.rbm_sums import MOST_UNITS, sum_over_smaller_side
-from thalweg.energies.rbm_views import JointRBM, LatentRBM, ScaledRBM, UnitsDensity
+from thalweg.energies.rbm_views import JointRBM, LatentRBM, MaskedRBM, ScaledRBM, UnitsDensity
 from thalweg.energies.units import (
     AbstractUnits,
     BernoulliUnits,
@@ -212,6 +213,29 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits):
     def joint(self) -> Energy:
         """``E(v, h)`` as an energy of the pair ``(v, h)``, which `samplers.Gibbs` sweeps layer by layer."""
         return JointRBM(self, jnp.ones(()))  # pyright: ignore[reportCallIssue]
+
+    @property
+    def masked(self) -> ConditionalEnergy:
+        """The machine without its missing visible units, as a conditional energy of v and the mask of observed units.
+
+        Every row has a machine of its own, with the same weights but only the units that were observed, as for ratings
+        (Salakhutdinov, Mnih and Hinton 2007). Train it on ``(data, mask)``, where ``mask`` is 1 for observed and 0 for
+        missing entries; what ``data`` holds there is not read. ``run.energy.rbm`` is the machine. To fill units in
+        instead, hold the observed ones: ``tw.clamp(rbm, mask, v)``.
+
+        >>> import jax.numpy as jnp, thalweg as tw
+        >>> rbm = tw.energies.RBM(3, 2, jnp.ones((3, 2)))
+        >>> mask = jnp.array([1, 0, 1])
+        >>> one, other = (rbm.masked(jnp.array([1, unread, 0]), mask) for unread in (0, 1))
+        >>> float(one) == float(other) == float(rbm(jnp.array([1, 0, 0])))
+        True
+        """
+        if isinstance(self.visible, ReplicatedSoftmaxUnits):
+            raise ValueError(
+                "expected units that can be missing one by one, got ReplicatedSoftmaxUnits; leave the words out of the "
+                "document"
+            )
+        return MaskedRBM(self)  # pyright: ignore[reportCallIssue]
 
     @property
     def latent(self) -> LatentEnergy:

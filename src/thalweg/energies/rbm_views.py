@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from thalweg.core import HasFreeEnergy, HasPosterior, HasSweep, Module, Space, key_and_shape
+from thalweg.core import HasFreeEnergy, HasGiven, HasPosterior, HasSweep, Module, Space, key_and_shape
 from thalweg.core.random import log_uniform, split
 from thalweg.energies.units import AbstractUnits, ReplicatedSoftmaxUnits
-from thalweg.spaces import Product
+from thalweg.spaces import Binary, Product
 
 
 class UnitsDensity(Module):
@@ -97,6 +98,23 @@ class JointRBM(HasSweep):
                 "orders of the words cannot; temper the machine itself, tw.tempered(rbm, T)"
             )
         return JointRBM(self.rbm, self.factor * factor)  # pyright: ignore[reportCallIssue]
+
+
+class MaskedRBM(HasGiven):
+    """``p(v | which units are observed)``: see `RBM.masked`."""
+
+    rbm: Any
+
+    @property
+    def space(self) -> Space:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.rbm.space
+
+    @property
+    def condition_space(self) -> Binary:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Binary(self.rbm.visible.units)
+
+    def given(self, c: Array) -> Any:
+        return eqx.tree_at(lambda rbm: rbm.present, self.rbm, c.astype(bool), is_leaf=lambda leaf: leaf is None)
 
 
 class LatentRBM(HasPosterior, HasFreeEnergy):
