@@ -1,0 +1,216 @@
+"""How well a score tells points outside a distribution from points inside: AUROC, AUPR, FPR95, the ROC curve."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from thalweg.core import Estimate, whole_number
+from thalweg.evaluate.intervals import bootstrap_generator, check_confidence, normal_quantile
+
+_ACCEPTED = 0.95  # the share of inside points that FPR95 accepts
+_FEWEST_INSIDE, _FEWEST_OUTSIDE = 20, 2  # a twentieth of the inside points is at least one point
+
+
+class RocCurve(NamedTuple):
+    """The shares of inside and of outside points that are flagged, for every threshold from the highest down.
+
+    A point is flagged if its score is at least the threshold. ``inside`` is the false alarm rate, ``outside`` the
+    detection rate; both start at 0, before the first threshold, which is infinite.
+
+    >>> from thalweg.evaluate import roc_curve
+    >>> roc_curve([0.0, 1.0], [1.0, 2.0]).outside.tolist()
+    [0.0, 0.5, 1.0, 1.0]
+    """
+
+    inside: np.ndarray
+    outside: np.ndarray
+    thresholds: np.ndarray
+
+
+class Detection(NamedTuple):
+    """AUROC, AUPR and FPR95 of one score, each an `Estimate`; `detection` computes them.
+
+    >>> from thalweg.evaluate import detection
+    >>> detection(range(20), range(10, 30)).auroc.value
+    0.875
+    """
+
+    auroc: Estimate
+    aupr: Estimate
+    fpr95: Estimate
+
+
+def roc_curve(inside: Any, outside: Any) -> RocCurve:
+    """The ROC curve of two sets of scores, where a higher score means further outside.
+
+    Args:
+        inside: scores ``(n,)`` of points of the distribution; infinite ones are allowed.
+        outside: scores ``(m,)`` of other points.
+
+    >>> from thalweg.evaluate import roc_curve
+    >>> curve = roc_curve([0.0, 1.0], [1.0, 2.0])
+    >>> curve.thresholds.tolist(), curve.inside.tolist()
+    ([inf, 2.0, 1.0, 0.0], [0.0, 0.0, 0.5, 1.0])
+    """
+    x, y = check_scores(inside, "inside"), check_scores(outside, "outside")
+    levels, x_places, y_places = _places(x, y)
+    x_counts, y_counts = _count(x_places, len(levels)), _count(y_places, len(levels))
+    flagged, found = (np.append(0, np.cumsum(counts[::-1])) / counts.sum() for counts in (x_counts, y_counts))
+    return RocCurve(flagged, found, np.append(np.inf, levels[::-1]))
+
+
+def detection(
+    inside: Any,
+    outside: Any,
+    *,
+    key: PRNGKeyArray | None = None,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+) -> Detection:
+    r"""AUROC, AUPR and FPR95 of two sets of scores, where a higher score means further outside, with intervals.
+
+    - ``auroc``: the probability that an outside point has a higher score than an inside point, ties counting one half.
+      ½ is chance, 1 is perfect.
+    - ``aupr``: the area under precision over recall with *outside as the positive class*, computed as the average
+      precision ``Σₜ (recall(t) - recall(t-1)) precision(t)``. Chance is the share of outside points among all,
+      ``m / (n + m)``, so only data sets with the same share can be compared.
+    - ``fpr95``: the share of outside points that are accepted where 95 % of the inside points are, that is with a score
+      up to the ``⌈0.95 n⌉``-th smallest inside score. Here inside is what is called positive. 0.95 is chance, 0 is
+      perfect.
+
+    The intervals come from a bootstrap that resamples inside and outside points separately. A percentile interval would
+    be too short near the ends of [0, 1], where replicates of perfect separation pile up (for an AUROC of 0.99 and 50
+    points each, a nominal 95 % covered 79 to 85 %). So AUROC and AUPR have the interval ``logit⁻¹(logit(value) ± z s)``
+    with s the standard deviation of the replicates' logits (replicates at 0 and 1 count as half a pair of points away
+    from it). If the sample is perfectly separated, all replicates are: then AUROC has the score interval of Newcombe
+    (2006, method 5), and AUPR that of the curve ``recall = false alarms^θ`` with the same AUROC. FPR95 has the
+    quantiles of Beta(a + ½, m - a + ½), where a is the number of outside points accepted in a replicate that resamples
+    the inside points.
+
+    Measured at a nominal 95 % on normal scores with standard deviations 1:1, 1:2 and 2:1, AUROC 0.6, 0.9 and 0.99, and
+    50 to 500 points on either side: see ``tests/evaluate/test_roc.py``.
+
+    Args:
+        inside: scores ``(n,)`` of points of the distribution, n ≥ 20; infinite ones are allowed.
+        outside: scores ``(m,)`` of other points, m ≥ 2.
+        key: the random key of the bootstrap; by default ``jax.random.key(0)``.
+        confidence: of the intervals.
+        resamples: the number of bootstrap replicates.
+
+    >>> import numpy as np
+    >>> from thalweg.evaluate import detection
+    >>> rng = np.random.default_rng(0)
+    >>> scores = detection(rng.normal(size=300), rng.normal(1.8, 1.0, size=300))
+    >>> scores.auroc.low < 0.898 < scores.auroc.high  # Φ(1.8/√2)
+    True
+    """
+    x, y = check_scores(inside, "inside", _FEWEST_INSIDE), check_scores(outside, "outside", _FEWEST_OUTSIDE)
+    confidence = check_confidence(confidence)
+    resamples = whole_number("resamples", resamples, 100, "1000 is a good number")
+    random = bootstrap_generator(key)
+    levels, x_places, y_places = _places(x, y)
+    x_counts, y_counts = _count(x_places, len(levels)), _count(y_places, len(levels))
+    auroc, aupr = _areas(x_counts, y_counts)
+    areas, rates = np.empty((resamples, 2)), np.empty(resamples)
+    for number in range(resamples):
+        x_drawn = _count(x_places[random.integers(0, len(x), len(x))], len(levels))
+        y_drawn = _count(y_places[random.integers(0, len(y), len(y))], len(levels))
+        areas[number] = _areas(x_drawn, y_drawn)
+        accepted = _accepted(x_drawn, y_counts)
+        rates[number] = random.beta(accepted + 0.5, len(y) - accepted + 0.5)
+    least = 0.5 / (len(x) * len(y))  # half a pair of points
+    if auroc in (0, 1):
+        auroc_ends, aupr_ends = _separated(auroc, aupr, len(x), len(y), normal_quantile(confidence))
+        method = "score interval of perfect separation"
+    else:
+        auroc_ends = _logit_interval(auroc, areas[:, 0], least, normal_quantile(confidence))
+        aupr_ends = _logit_interval(aupr, areas[:, 1], least, normal_quantile(confidence))
+        method = "stratified bootstrap of logits"
+    rate = _accepted(x_counts, y_counts) / len(y)
+    low, high = np.quantile(rates, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Detection(
+        Estimate(auroc, *auroc_ends, confidence, method, standard_error=float(areas[:, 0].std(ddof=1))),
+        Estimate(aupr, *aupr_ends, confidence, method, standard_error=float(areas[:, 1].std(ddof=1))),
+        # at 0 and 1 the quantile of a Beta distribution stops short of the rate itself
+        Estimate(rate, min(float(low), rate), max(float(high), rate), confidence, "stratified bootstrap, Beta rates"),
+    )
+
+
+def check_scores(scores: Any, name: str, least: int = 1) -> np.ndarray:
+    """Scores ``(n,)`` in double precision; raises if there are fewer than ``least``, or a NaN among them."""
+    try:
+        array = np.asarray(scores)
+    except Exception:  # whatever the conversion of a foreign object raises
+        raise ValueError(
+            f"{name}: expected scores (n,), got {type(scores).__name__}; give numbers in an array"
+        ) from None
+    if array.dtype.kind not in "biuf" or isinstance(scores, np.ma.MaskedArray):
+        got = "a masked array" if isinstance(scores, np.ma.MaskedArray) else str(array.dtype)
+        raise ValueError(f"{name}: expected scores that are real numbers, got {got}; give floats, all of them")
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected one score per point, (n,), got shape {array.shape}; give a number for each")
+    if len(array) < least:
+        raise ValueError(f"{name}: expected scores of at least {least} points, got {len(array)}; give more points")
+    array = np.asarray(array, np.float64)
+    if np.isnan(array).any():
+        row = int(np.argmax(np.isnan(array)))
+        raise ValueError(f"{name}: expected scores that are numbers, got nan for point {row}; leave that point out")
+    return array
+
+
+def _places(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All different scores in ascending order, and the place of every score among them: ties share a place."""
+    levels, places = np.unique(np.concatenate([x, y]), return_inverse=True)
+    return levels, places[: len(x)], places[len(x) :]
+
+
+def _count(places: np.ndarray, levels: int) -> np.ndarray:
+    return np.bincount(places, minlength=levels)
+
+
+def _areas(inside: np.ndarray, outside: np.ndarray) -> tuple[float, float]:
+    """AUROC and average precision from the numbers of points at every score, in ascending order of the scores."""
+    n, m = inside.sum(), outside.sum()
+    below = np.cumsum(inside) - inside / 2
+    found, false = np.cumsum(outside[::-1]), np.cumsum(inside[::-1])
+    precision = found / np.maximum(found + false, 1)  # a replicate may have no point at the highest scores
+    return float(below @ outside / (n * m)), float(outside[::-1] @ precision / m)
+
+
+def _accepted(inside: np.ndarray, outside: np.ndarray) -> int:
+    """The number of outside points with a score up to the one that accepts 95 % of the inside points."""
+    wanted = math.ceil(_ACCEPTED * inside.sum() - 1e-9)  # 0.95 · 20 is 19, whatever the rounding
+    return int(np.cumsum(outside)[np.argmax(np.cumsum(inside) >= wanted)])
+
+
+def _logit_interval(value: float, replicates: np.ndarray, least: float, z: float) -> tuple[float, float]:
+    """``logit⁻¹(logit(value) ± z s)`` with s the standard deviation of the replicates' logits."""
+    from scipy.special import expit, logit
+
+    middle, each = logit(np.clip(value, least, 1 - least)), logit(np.clip(replicates, least, 1 - least))
+    reach = z * each.std(ddof=1)
+    return float(expit(middle - reach)), float(expit(middle + reach))
+
+
+def _separated(auroc: float, aupr: float, n: int, m: int, z: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The intervals of AUROC and AUPR if all outside scores lie above all inside scores, or all below them."""
+    from scipy.optimize import brentq
+
+    def too_high(area: float) -> float:
+        # (1 - A)² = z² V(A) divided by 1 - A, with Newcombe's variance V of an observed AUROC
+        spread = 1 + ((n + m) / 2 - 1) * ((1 - area) / (2 - area) + area / (1 + area))
+        return (1 - area) * n * m - z**2 * area * spread
+
+    limit = float(brentq(too_high, 0.0, 1.0))  # pyright: ignore[reportArgumentType]
+    if auroc == 1:
+        return (limit, 1.0), (_aupr_of(limit, m / (n + m)), 1.0)
+    return (0.0, 1 - limit), (aupr, max(aupr, _aupr_of(1 - limit, m / (n + m))))
+
+
+def _aupr_of(auroc: float, share: float) -> float:
+    """The area under precision over recall of the curve ``recall = false alarms^θ`` with an AUROC of ``1/(1 + θ)``."""
+    recall = (np.arange(100_000) + 0.5) / 100_000
+    false = recall ** (auroc / (1 - auroc))
+    return float(np.mean(share * recall / (share * recall + (1 - share) * false)))
