@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import JAXTypeError
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import (
@@ -153,7 +154,7 @@ def _check_score(model: Any, score: Any, background: Any, reference: Any) -> str
             fix = f"give {label}=" if score == user else f"leave it out, or choose {user!r}"
             raise ValueError(f"{label}: expected {wanted} for the score {name!r}, got {got}; {fix}")
     if background is not None:
-        require_model("ood, background", background)
+        require_model("background", background)
         if isinstance(background, ScoreNetwork):
             raise ValueError(
                 f"background: expected an energy, got the score network {type(background).__name__}; "
@@ -186,10 +187,19 @@ def _score_points(model: Any, score: Any, background: Any, points: PyTree, label
     """The score of every point, in double precision; for ``"typicality"`` the energy."""
     if score == "gradient_norm":
         return check_scores(_evaluate(_gradient_norms, model, points), label)
-    scores = check_scores(_evaluate(_values, score if callable(score) else model, points), label)
+    if callable(score):
+        try:
+            return check_scores(_evaluate(_values, score, points), label)
+        except JAXTypeError:
+            raise ValueError(
+                "score: expected a function written with jax.numpy, got one that cannot be compiled; compute the "
+                "scores of all points yourself and give them to tw.evaluate.detection"
+            ) from None
+    scores = check_scores(_evaluate(_values, model, points), label)
     if background is None:
         return scores
-    return check_scores(scores - check_scores(_evaluate(_values, background, points), label), label)
+    with np.errstate(invalid="ignore"):  # the difference of two infinite energies is refused
+        return check_scores(scores - _evaluate(_values, background, points), label)
 
 
 def _evaluate(function: Callable[..., Array], model: Any, points: PyTree) -> np.ndarray:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import PRNGKeyArray
+from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from thalweg.core import Estimate, whole_number
 from thalweg.evaluate.intervals import bootstrap_generator, check_confidence, normal_quantile
@@ -80,17 +82,18 @@ def detection(
       up to the ``⌈0.95 n⌉``-th smallest inside score. Here inside is what is called positive. 0.95 is chance, 0 is
       perfect.
 
-    The intervals come from a bootstrap that resamples inside and outside points separately. A percentile interval would
+    The intervals come from a bootstrap that resamples inside and outside points separately. Percentile intervals would
     be too short near the ends of [0, 1], where replicates of perfect separation pile up (for an AUROC of 0.99 and 50
-    points each, a nominal 95 % covered 79 to 85 %). So AUROC and AUPR have the interval ``logit⁻¹(logit(value) ± z s)``
-    with s the standard deviation of the replicates' logits (replicates at 0 and 1 count as half a pair of points away
-    from it). If the sample is perfectly separated, all replicates are: then AUROC has the score interval of Newcombe
-    (2006, method 5), and AUPR that of the curve ``recall = false alarms^θ`` with the same AUROC. FPR95 has the
-    quantiles of Beta(a + ½, m - a + ½), where a is the number of outside points accepted in a replicate that resamples
-    the inside points.
+    points each, a nominal 95 % covered 79 to 85 %). So
 
-    Measured at a nominal 95 % on normal scores with standard deviations 1:1, 1:2 and 2:1, AUROC 0.6, 0.9 and 0.99, and
-    50 to 500 points on either side: see ``tests/evaluate/test_roc.py``.
+    - AUROC has ``logit⁻¹(logit(A) ± z s / (A (1 - A)))`` with s the standard deviation of the replicates, widened where
+      the score interval of Newcombe (2006, method 5) reaches further, as it does with few misplaced pairs or none;
+    - AUPR has ``logit⁻¹(logit(value) ± z s)`` with s the standard deviation of the replicates' logits, widened for
+      perfect separation to the range of the curves ``recall = false alarms^θ`` over the interval of the AUROC;
+    - FPR95 has the quantiles of Beta(a + ½, m - a + ½), where a is the number of outside points accepted by the
+      threshold of a replicate of the inside points.
+
+    MEASURED
 
     Args:
         inside: scores ``(n,)`` of points of the distribution, n ≥ 20; infinite ones are allowed.
@@ -120,22 +123,27 @@ def detection(
         areas[number] = _areas(x_drawn, y_drawn)
         accepted = _accepted(x_drawn, y_counts)
         rates[number] = random.beta(accepted + 0.5, len(y) - accepted + 0.5)
-    least = 0.5 / (len(x) * len(y))  # half a pair of points
+    z, least = normal_quantile(confidence), 0.5 / (len(x) * len(y))  # half a pair of points
+    limits = _score_limits(auroc, len(x), len(y), z)
+    delta = float(areas[:, 0].std(ddof=1)) / max(auroc * (1 - auroc), least)
+    auroc_ends = _logit_interval(auroc, delta, least, z)
+    logits = logit(np.clip(areas[:, 1], least, 1 - least))
+    aupr_ends = _logit_interval(aupr, float(logits.std(ddof=1)), least, z)
     if auroc in (0, 1):
-        auroc_ends, aupr_ends = _separated(auroc, aupr, len(x), len(y), normal_quantile(confidence))
-        method = "score interval of perfect separation"
-    else:
-        auroc_ends = _logit_interval(auroc, areas[:, 0], least, normal_quantile(confidence))
-        aupr_ends = _logit_interval(aupr, areas[:, 1], least, normal_quantile(confidence))
-        method = "stratified bootstrap of logits"
+        curve_ends = [_aupr_of(limit, len(y) / (len(x) + len(y))) for limit in limits]
+        aupr_ends = min(aupr_ends[0], *curve_ends), max(aupr, aupr_ends[1], *curve_ends)
     rate = _accepted(x_counts, y_counts) / len(y)
     low, high = np.quantile(rates, [(1 - confidence) / 2, (1 + confidence) / 2])
+    errors = areas.std(axis=0, ddof=1).tolist()
     return Detection(
-        Estimate(auroc, *auroc_ends, confidence, method, standard_error=float(areas[:, 0].std(ddof=1))),
-        Estimate(aupr, *aupr_ends, confidence, method, standard_error=float(areas[:, 1].std(ddof=1))),
+        Estimate(
+            auroc, min(auroc_ends[0], limits[0]), max(auroc_ends[1], limits[1]), confidence,
+            "stratified bootstrap of the logit, or score interval", standard_error=errors[0],
+        ),
+        Estimate(aupr, *aupr_ends, confidence, "stratified bootstrap of the logit", standard_error=errors[1]),
         # at 0 and 1 the quantile of a Beta distribution stops short of the rate itself
         Estimate(rate, min(float(low), rate), max(float(high), rate), confidence, "stratified bootstrap, Beta rates"),
-    )
+    )  # fmt: skip
 
 
 def check_scores(scores: Any, name: str, least: int = 1) -> np.ndarray:
@@ -185,32 +193,29 @@ def _accepted(inside: np.ndarray, outside: np.ndarray) -> int:
     return int(np.cumsum(outside)[np.argmax(np.cumsum(inside) >= wanted)])
 
 
-def _logit_interval(value: float, replicates: np.ndarray, least: float, z: float) -> tuple[float, float]:
-    """``logit⁻¹(logit(value) ± z s)`` with s the standard deviation of the replicates' logits."""
-    from scipy.special import expit, logit
-
-    middle, each = logit(np.clip(value, least, 1 - least)), logit(np.clip(replicates, least, 1 - least))
-    reach = z * each.std(ddof=1)
-    return float(expit(middle - reach)), float(expit(middle + reach))
+def _logit_interval(value: float, deviation: float, least: float, z: float) -> tuple[float, float]:
+    """``logit⁻¹(logit(value) ± z s)``."""
+    middle = logit(np.clip(value, least, 1 - least))
+    return float(expit(middle - z * deviation)), float(expit(middle + z * deviation))
 
 
-def _separated(auroc: float, aupr: float, n: int, m: int, z: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The intervals of AUROC and AUPR if all outside scores lie above all inside scores, or all below them."""
-    from scipy.optimize import brentq
+def _score_limits(auroc: float, n: int, m: int, z: float) -> tuple[float, float]:
+    """The areas A from which the observed one lies z standard errors away, ``(auroc - A)² = z² V(A)``, with Newcombe's
+    variance V, which is the same for A and 1 - A."""
 
-    def too_high(area: float) -> float:
-        # (1 - A)² = z² V(A) divided by 1 - A, with Newcombe's variance V of an observed AUROC
-        spread = 1 + ((n + m) / 2 - 1) * ((1 - area) / (2 - area) + area / (1 + area))
-        return (1 - area) * n * m - z**2 * area * spread
+    def lower(observed: float) -> float:
+        def too_far(area: float) -> float:
+            spread = 1 + ((n + m) / 2 - 1) * ((1 - area) / (2 - area) + area / (1 + area))
+            return (observed - area) ** 2 * n * m - z**2 * area * (1 - area) * spread
 
-    limit = float(brentq(too_high, 0.0, 1.0))  # pyright: ignore[reportArgumentType]
-    if auroc == 1:
-        return (limit, 1.0), (_aupr_of(limit, m / (n + m)), 1.0)
-    return (0.0, 1 - limit), (aupr, max(aupr, _aupr_of(1 - limit, m / (n + m))))
+        # at 1 itself both sides vanish
+        return 0.0 if observed == 0 else float(brentq(too_far, 0.0, min(observed, 1 - 1e-12)))  # pyright: ignore
+
+    return lower(auroc), 1 - lower(1 - auroc)
 
 
 def _aupr_of(auroc: float, share: float) -> float:
     """The area under precision over recall of the curve ``recall = false alarms^θ`` with an AUROC of ``1/(1 + θ)``."""
     recall = (np.arange(100_000) + 0.5) / 100_000
-    false = recall ** (auroc / (1 - auroc))
+    false = recall ** (auroc / max(1 - auroc, 1e-12))
     return float(np.mean(share * recall / (share * recall + (1 - share) * false)))

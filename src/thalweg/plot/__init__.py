@@ -1,6 +1,7 @@
-"""Plots of energies, scores, chains, samples, training and classifiers, as matplotlib figures.
+"""Plots of energies, scores, chains, samples, training and classifiers: matplotlib figures that display themselves in
+a notebook.
 
-They display themselves in a notebook. The energy is the first argument, then come the chains or data. No function uses pyplot or changes matplotlib's global
+The energy is the first argument, then come the chains or data. No function uses pyplot or changes matplotlib's global
 settings.
 """
 

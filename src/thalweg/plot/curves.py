@@ -54,14 +54,14 @@ def reliability(table: Any, *, theme: Theme = LIGHT) -> Figure:
         "o",
         color=theme.ink,
         markersize=3.5,
-        label="at its mean confidence, ± 2 SE",
+        label="accuracy ± 2 SE, at the mean confidence",
     )
     axes.plot([0, 1], [0, 1], color=theme.muted, linewidth=1.2, linestyle="--", label="calibrated")
     start = float(min(edges[:-1][filled].min(), 1 - 1e-3))
     axes.set_xlim(start, 1)
     axes.set_ylim(0, 1)
     axes.tick_params(labelbottom=False)
-    legend(axes, theme, loc="upper left")
+    legend(axes, theme, loc="best")
     below = panel(figure, grid[1], theme, x="confidence (top probability)", y="share of rows")
     below.bar(
         edges[:-1], share, widths, align="edge", color=theme.muted, alpha=0.7, edgecolor=theme.paper, linewidth=0.8
