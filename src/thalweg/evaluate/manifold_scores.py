@@ -118,9 +118,9 @@ def _count_balls(x: np.ndarray, y: np.ndarray, squared_radii: np.ndarray) -> tup
     """For every row of x the number of balls around rows of y that hold it, and for every ball the rows it holds."""
     counts, held = [], np.zeros(len(y), int)
     # a matrix product rounds a squared distance by about 1e-16 of the squared norms: rows on the edge are inside
-    slack = 1e-12 * np.sum(y**2, axis=1)
+    slack = 1e-12 * _squared_norms(y)
     for rows, squares in _squared_distances(x, y):
-        inside = squares <= squared_radii + slack + 1e-12 * np.sum(x[rows] ** 2, axis=1)[:, None]
+        inside = squares <= squared_radii + slack + 1e-12 * _squared_norms(x[rows])[:, None]
         counts.append(inside.sum(axis=1))
         held += inside.sum(axis=0)
     return np.concatenate(counts), held
@@ -128,9 +128,13 @@ def _count_balls(x: np.ndarray, y: np.ndarray, squared_radii: np.ndarray) -> tup
 
 def _squared_distances(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """``‖x_i - y_j‖²`` in blocks of rows i, with the numbers of these rows."""
-    x_squares, y_squares = np.sum(x**2, axis=1), np.sum(y**2, axis=1)
+    x_squares, y_squares = _squared_norms(x), _squared_norms(y)
     step = max(1, _BLOCK // len(y))
     for start in range(0, len(x), step):
         rows = np.arange(start, min(start + step, len(x)))
         squares = x_squares[rows, None] + y_squares - 2 * (x[rows] @ y.T)
         yield rows, np.maximum(squares, 0)
+
+
+def _squared_norms(x: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,ij->i", x, x)
