@@ -73,9 +73,10 @@ def expected_calibration_error(
     **It is biased upward**: in every bin the absolute value turns chance into error, so that a calibrated classifier
     scores above zero, the more so the fewer rows a bin has (with 15 bins 0.06 for 500 rows, 0.02 for 3000). ``debias``
     subtracts in every bin the mean excess ``E|d + s ε| - |d|`` of a normal variable with the estimated difference d and
-    its standard error s (after Kumar et al. 2019), and gives 0 if nothing is left. In simulations this halved the mean
-    error for calibrated classifiers of 100 to 3000 rows, and changed it by at most a fifth for those with an error of
-    0.05 and more. Errors within a bin that cancel each other are not seen at all.
+    its standard error s (after Kumar et al. 2019), though not below the interval. In simulations with 100 to 3000 rows
+    this lowered the root mean squared error by 25 to 40 % for calibrated classifiers; for those with a true ECE of 0.05
+    and more it lowered it by up to 45 % with few rows and raised it by up to 20 % with many. Errors within a bin that
+    cancel each other are not seen at all.
 
     The interval is for the error of these bins in the population. Percentiles of a bootstrap would hardly ever hold a
     true error of 0. With D the distance ``Σ_b |d*_b - d_b|`` of a replicate's weighted differences from the sample's,
@@ -133,7 +134,7 @@ def brier_score(probabilities: Any, labels: Any, *, confidence: float = 0.95) ->
     >>> brier_score(np.array([[1.0, 0.0], [0.5, 0.5]]), [0, 1]).value
     0.25
     """
-    p, y = _check_classes(probabilities, labels, 2)
+    p, y = _check_classes(probabilities, labels)
     return _mean(np.sum((p - np.eye(p.shape[1])[y]) ** 2, axis=1), confidence, "Brier score, normal")
 
 
@@ -148,7 +149,7 @@ def log_loss(probabilities: Any, labels: Any, *, confidence: float = 0.95) -> Es
     >>> round(log_loss(np.array([[1.0, 0.0], [0.5, 0.5]]), [0, 1]).value, 4)
     0.3466
     """
-    p, y = _check_classes(probabilities, labels, 2)
+    p, y = _check_classes(probabilities, labels)
     right = p[np.arange(len(y)), y]
     if right.min() == 0:
         raise ValueError(
@@ -167,17 +168,17 @@ def _mean(values: np.ndarray, confidence: float, words: str) -> Estimate:
 
 def _top_class(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """The top probability of every row, and 1 if the top class is the right one, else 0."""
-    p, y = _check_classes(probabilities, labels, 2)
+    p, y = _check_classes(probabilities, labels)
     return p.max(axis=1), (p.argmax(axis=1) == y).astype(float)
 
 
-def _check_classes(probabilities: Any, labels: Any, least: int) -> tuple[np.ndarray, np.ndarray]:
+def _check_classes(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities ``(n, classes)`` and the index of the right class ``(n,)``; raises for anything else."""
     p = check_probabilities(probabilities)
     rows, classes = p.shape
-    if rows < least or classes < 2:
+    if rows < 2 or classes < 2:
         raise ValueError(
-            f"probabilities: expected at least {least} rows of at least 2 classes, got {rows} of {classes}; for two "
+            f"probabilities: expected at least 2 rows of at least 2 classes, got {rows} of {classes}; for two "
             "classes give both columns, 1 - p and p"
         )
     y = check_labels(labels, rows)
@@ -200,10 +201,8 @@ def _bins_of(top: np.ndarray, bins: int, binning: str) -> tuple[np.ndarray, np.n
             f"bins: expected at most one for each of {len(top)} rows, got {bins}; give fewer bins or more rows"
         )
     # quantiles as edges, so that equal probabilities share a bin
-    edges = np.quantile(top, np.linspace(0, 1, bins + 1))
-    edges = np.unique(edges)
-    if len(edges) == 1:
-        edges = np.array([edges[0], edges[0]])
+    edges = np.unique(np.quantile(top, np.linspace(0, 1, bins + 1)))
+    edges = edges if len(edges) > 1 else np.repeat(edges, 2)
     return edges, np.clip(np.searchsorted(edges, top, side="left") - 1, 0, len(edges) - 2)
 
 
