@@ -94,6 +94,18 @@ def test_copies_and_constant_features_are_within_balls_of_no_size():
     assert density_coverage(x, x, neighbours=5) == pytest.approx((6 / 5, 1.0))
 
 
+@pytest.mark.parametrize("rows", [1, 3, 7, 13, 1000])
+def test_rows_that_only_rounding_tells_from_copies_are_inside(rows, monkeypatch):
+    # copies of three rows far apart: distances within a group are 0, and a matrix product rounds them to about 1e-8
+    three = 1e4 * np.random.default_rng(5).normal(size=(3, 70))
+    real, samples = np.repeat(three, 9, axis=0), np.tile(three, (5, 1))
+    monkeypatch.setattr(manifold_scores, "_BLOCK", 27 * rows)  # a product rounds by the number of its rows
+    assert precision_recall(samples, real) == (1.0, 1.0)
+    assert density_coverage(samples, real) == (9 / 5, 1.0)
+    x = 1e3 + 1e2 * np.random.default_rng(6).normal(size=(27, 60))
+    assert density_coverage(x[::-1], x, neighbours=5) == (6 / 5, 1.0)
+
+
 @pytest.mark.parametrize("score", [precision_recall, density_coverage])
 @pytest.mark.parametrize(
     ("features", "real", "k", "words"),
