@@ -1,31 +1,53 @@
-"""Evaluation: checks of samplers and objectives, and scores of samples."""
+"""Evaluation: checks of samplers and objectives, scores of samples, of outside points and of classifiers."""
 
 from thalweg.core import shorten_signatures
+from thalweg.evaluate.calibration import (
+    ReliabilityTable,
+    brier_score,
+    expected_calibration_error,
+    log_loss,
+    reliability,
+)
 from thalweg.evaluate.check_objective import check_objective
 from thalweg.evaluate.check_sampler import check_sampler
 from thalweg.evaluate.class_scores import class_scores
 from thalweg.evaluate.classifier import DigitNetwork, digit_network
+from thalweg.evaluate.features import FeatureNetwork
 from thalweg.evaluate.inception import InceptionNetwork
-from thalweg.evaluate.inception_scores import (
-    FeatureNetwork,
-    InceptionScore,
-    frechet_distance,
-    image_scores,
-    inception_score,
-)
+from thalweg.evaluate.inception_scores import InceptionScore, frechet_distance, image_scores, inception_score
+from thalweg.evaluate.kernel_distance import kernel_inception_distance
+from thalweg.evaluate.manifold_scores import DensityCoverage, PrecisionRecall, density_coverage, precision_recall
+from thalweg.evaluate.ood import OutOfDistribution, ood
+from thalweg.evaluate.roc import Detection, RocCurve, detection, roc_curve
 
 __all__ = [
+    "DensityCoverage",
+    "Detection",
     "DigitNetwork",
     "FeatureNetwork",
     "InceptionNetwork",
     "InceptionScore",
+    "OutOfDistribution",
+    "PrecisionRecall",
+    "ReliabilityTable",
+    "RocCurve",
+    "brier_score",
     "check_objective",
     "check_sampler",
     "class_scores",
+    "density_coverage",
+    "detection",
     "digit_network",
+    "expected_calibration_error",
     "frechet_distance",
     "image_scores",
     "inception_score",
+    "kernel_inception_distance",
+    "log_loss",
+    "ood",
+    "precision_recall",
+    "reliability",
+    "roc_curve",
 ]
 
 shorten_signatures(globals(), __all__)
