@@ -13,19 +13,26 @@ from thalweg.evaluate.inception_scores import (
     image_scores,
     inception_score,
 )
+from thalweg.evaluate.mmd import mmd
+from thalweg.evaluate.result import TestResult
+from thalweg.evaluate.stein import fisher_divergence, kernel_stein_discrepancy
 
 __all__ = [
     "DigitNetwork",
     "FeatureNetwork",
     "InceptionNetwork",
     "InceptionScore",
+    "TestResult",
     "check_objective",
     "check_sampler",
     "class_scores",
     "digit_network",
+    "fisher_divergence",
     "frechet_distance",
     "image_scores",
     "inception_score",
+    "kernel_stein_discrepancy",
+    "mmd",
 ]
 
 shorten_signatures(globals(), __all__)

@@ -1,0 +1,59 @@
+"""Confidence intervals of means and shares."""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from thalweg.core import Estimate, between, static_number
+
+
+def check_confidence(confidence: Any) -> float:
+    """A confidence level as a number strictly between 0 and 1.
+
+    >>> check_confidence(0.95)
+    0.95
+    """
+
+    def check(name: str, value: Any, scalar: bool = False) -> Any:
+        return between(name, value, 1e-6, 1 - 1e-6, "0.95 is usual", scalar=scalar)
+
+    return static_number("confidence", confidence, check)
+
+
+def mean_estimate(values: Any, confidence: float, method: str) -> Estimate:
+    """The mean of independent values with the normal interval of its standard error; at least two values.
+
+    >>> print(mean_estimate([1.0, 2.0, 3.0], 0.95, "mean of 3"))
+    2  [0.868414, 3.13159] at 95%, mean of 3
+    """
+    numbers = np.asarray(values, np.float64)
+    error = float(np.std(numbers, ddof=1) / np.sqrt(len(numbers)))
+    return normal_estimate(float(np.mean(numbers)), error, confidence, method, ess=float(len(numbers)))
+
+
+def normal_estimate(value: float, error: float, confidence: float, method: str, **more: Any) -> Estimate:
+    """An estimate whose interval is the value ± a multiple of its standard error.
+
+    >>> print(normal_estimate(2.0, 0.5, 0.95, "by hand"))
+    2  [1.02002, 2.97998] at 95%, by hand
+    """
+    reach = float(ndtri((1 + confidence) / 2)) * error
+    return Estimate(value, value - reach, value + reach, confidence, method, standard_error=error, **more)
+
+
+def wilson(count: Any, total: Any, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval ``(low, high)`` of a share ``count / total``, which is never empty and stays in [0, 1].
+
+    Reference: Wilson (1927), JASA 22.
+
+    >>> low, high = wilson(0, 10, 0.95)
+    >>> float(low), round(float(high), 4)
+    (0.0, 0.2775)
+    """
+    count, total = np.asarray(count, float), np.asarray(total, float)
+    z = float(ndtri((1 + confidence) / 2))
+    share = count / total
+    middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    reach = z * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2)) / (1 + z**2 / total)
+    return np.where(count == 0, 0.0, middle - reach), np.where(count == total, 1.0, middle + reach)
