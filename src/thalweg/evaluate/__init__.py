@@ -5,6 +5,7 @@ from thalweg.evaluate.check_objective import check_objective
 from thalweg.evaluate.check_sampler import check_sampler
 from thalweg.evaluate.class_scores import class_scores
 from thalweg.evaluate.classifier import DigitNetwork, digit_network
+from thalweg.evaluate.classifier_two_sample import classifier_two_sample
 from thalweg.evaluate.inception import InceptionNetwork
 from thalweg.evaluate.inception_scores import (
     FeatureNetwork,
@@ -14,6 +15,8 @@ from thalweg.evaluate.inception_scores import (
     inception_score,
 )
 from thalweg.evaluate.mmd import mmd
+from thalweg.evaluate.modes import ModeCoverage, ModeWeights, mode_coverage, mode_weights
+from thalweg.evaluate.mutual_information import mutual_information
 from thalweg.evaluate.result import TestResult
 from thalweg.evaluate.stein import fisher_divergence, kernel_stein_discrepancy
 
@@ -22,10 +25,13 @@ __all__ = [
     "FeatureNetwork",
     "InceptionNetwork",
     "InceptionScore",
+    "ModeCoverage",
+    "ModeWeights",
     "TestResult",
     "check_objective",
     "check_sampler",
     "class_scores",
+    "classifier_two_sample",
     "digit_network",
     "fisher_divergence",
     "frechet_distance",
@@ -33,6 +39,9 @@ __all__ = [
     "inception_score",
     "kernel_stein_discrepancy",
     "mmd",
+    "mode_coverage",
+    "mode_weights",
+    "mutual_information",
 ]
 
 shorten_signatures(globals(), __all__)

@@ -57,3 +57,30 @@ def wilson(count: Any, total: Any, confidence: float) -> tuple[np.ndarray, np.nd
     middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
     reach = z * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2)) / (1 + z**2 / total)
     return np.where(count == 0, 0.0, middle - reach), np.where(count == total, 1.0, middle + reach)
+
+
+def sum_of_estimates(parts: dict[str, tuple[int, Estimate]], confidence: float, method: str) -> Estimate:
+    """The sum of independent estimates, each with its sign: the squares of their reaches to either side add.
+
+    >>> from thalweg.core import Estimate
+    >>> one, other = (Estimate(value, value - 1, value + 2, 0.95, "by hand") for value in (5.0, 3.0))
+    >>> difference = sum_of_estimates({"one": (1, one), "other": (-1, other)}, 0.95, "difference")
+    >>> difference.value, round(difference.low, 3), round(difference.high, 3)
+    (2.0, -0.236, 4.236)
+    """
+    value, below, above = 0.0, 0.0, 0.0
+    for sign, part in parts.values():
+        down, up = (part.value - part.low, part.high - part.value)[::sign]
+        value += sign * part.value
+        below, above = np.hypot(below, down), np.hypot(above, up)
+    warnings = [part.warning for _, part in parts.values() if part.warning]
+    return Estimate(
+        float(value),
+        float(value - below),
+        float(value + above),
+        confidence,
+        method,
+        warning="; ".join(warnings) or None,
+        standard_error=float((below + above) / 2 / ndtri((1 + confidence) / 2)),
+        parts={name: part for name, (_, part) in parts.items()},
+    )
