@@ -65,10 +65,6 @@ class Ising(AbstractPairwise, HasLogits, HasAnnealing):
     def annealed(self, beta: Array, field: Array) -> "Ising":
         return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
 
-    @property
-    def own_field(self) -> Array:
-        return self.bias
-
     def logits(self, x: Array) -> Array:
         local = self.bias + self.coupling.field(x.astype(self.bias.dtype))
         return local[:, None] * jnp.array(self.space.levels)
@@ -124,10 +120,6 @@ class Potts(AbstractPairwise, HasLogits, HasAnnealing):
 
     def annealed(self, beta: Array, field: Array) -> "Potts":
         return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
-
-    @property
-    def own_field(self) -> Array:
-        return self.bias
 
     def logits(self, x: Array) -> Array:
         return self.bias + self.coupling.field(jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype))

@@ -22,6 +22,7 @@ from thalweg.evaluate.mmd import mmd
 from thalweg.evaluate.modes import ModeCoverage, ModeWeights, mode_coverage, mode_weights
 from thalweg.evaluate.mutual_information import mutual_information
 from thalweg.evaluate.ood import OutOfDistribution, ood
+from thalweg.evaluate.partition import log_z, log_z_many
 from thalweg.evaluate.result import TestResult
 from thalweg.evaluate.roc import Detection, RocCurve, detection, roc_curve
 from thalweg.evaluate.stein import fisher_divergence, kernel_stein_discrepancy
@@ -56,6 +57,8 @@ __all__ = [
     "kernel_inception_distance",
     "kernel_stein_discrepancy",
     "log_loss",
+    "log_z",
+    "log_z_many",
     "mmd",
     "mode_coverage",
     "mode_weights",
