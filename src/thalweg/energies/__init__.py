@@ -11,11 +11,14 @@ from thalweg.energies.exponential import Exponential, Gamma, Normal
 from thalweg.energies.exponential_bounded import Beta, Dirichlet
 from thalweg.energies.exponential_discrete import Bernoulli, Poisson
 from thalweg.energies.exponential_matrix import Wishart
+from thalweg.energies.hopfield import Hopfield, hebb, pseudo_inverse, storkey
 from thalweg.energies.labelled import LabelledMLP
 from thalweg.energies.lattice import GaussianField, Ising, Potts
+from thalweg.energies.modern_hopfield import ModernHopfield
 from thalweg.energies.neural import MLP, ConvNet, ResNet
 from thalweg.energies.noise_conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
 from thalweg.energies.positive_forms import PositiveForm
+from thalweg.energies.recall import Recall
 from thalweg.energies.two_variables import joint, marginal, swapped
 from thalweg.energies.unet import NoiseConditionalScoreUNet, NoiseConditionalUNet
 
@@ -35,9 +38,11 @@ __all__ = [
     "GaussianMixture",
     "Graph",
     "Grid",
+    "Hopfield",
     "Ising",
     "LabelledMLP",
     "Matrix",
+    "ModernHopfield",
     "NoiseConditionalMLP",
     "NoiseConditionalScoreMLP",
     "NoiseConditionalScoreUNet",
@@ -46,15 +51,19 @@ __all__ = [
     "Poisson",
     "PositiveForm",
     "Potts",
+    "Recall",
     "ResNet",
     "Ring",
     "ScoreMLP",
     "Wishart",
     "clamp",
     "confined",
+    "hebb",
     "joint",
     "marginal",
+    "pseudo_inverse",
     "smoothed",
+    "storkey",
     "swapped",
     "tempered",
     "two_bumps",

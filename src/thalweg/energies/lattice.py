@@ -27,34 +27,11 @@ from thalweg.spaces import Binary, Categorical, Finite, Real, Spin
 from thalweg.spaces.continuous import real_space
 
 
-class Ising(AbstractPairwise, HasLogits):
-    r"""A pairwise Markov random field, ``E(x) = -½ xᵀWx - bᵀx``, W symmetric with zero diagonal.
+class AbstractIsing(AbstractPairwise, HasLogits):
+    """``E(x) = -½ xᵀWx - bᵀx`` on spins or bits: what `Ising` and `Hopfield` have in common."""
 
-    On spins (±1) the full conditionals are ``p(x_k = 1 | rest) = σ(2b_k + 2Σ_j W_kj x_j)``, on bits ({0, 1})
-    ``σ(b_k + Σ_j W_kj x_j)``. Reference: Besag (1974), J. R. Stat. Soc. B 36.
-
-    Args:
-        coupling: a matrix ``(n, n)`` (or `Matrix`, which takes a mask), or a `Graph` (sparse), or a `Grid` (lattice).
-        bias: b, ``(n,)`` or one number for all.
-        space: `Spin` (the default) or `Binary` of n sites.
-
-    >>> import jax.numpy as jnp, thalweg as tw
-    >>> lattice = tw.energies.Ising(tw.energies.Grid((4, 4), weight=0.4))
-    >>> float(lattice(jnp.ones(16, int)))
-    -12.8...
-    """
-
-    coupling: AbstractCoupling
-    bias: Array
-    space: Finite = eqx.field(static=True)
-
-    def __init__(self, coupling: Any, bias: Any = 0.0, space: Space | None = None):
-        self.coupling = as_coupling(coupling)
-        sites = self.coupling.sites
-        self.bias = _per_site("bias", bias, (sites,))
-        self.space = Spin(sites) if space is None else space  # pyright: ignore[reportAttributeAccessIssue]
-        if not isinstance(self.space, (Spin, Binary)) or self.space.shape != (sites,):
-            raise ValueError(f"expected Spin({sites}) or Binary({sites}), got {space}; leave it out for spins")
+    bias: eqx.AbstractVar[Array]
+    space: eqx.AbstractVar[Finite]
 
     def __call__(self, x: Array) -> Array:
         check_point(x, self.space.shape)
@@ -81,6 +58,36 @@ class Ising(AbstractPairwise, HasLogits):
         return jnp.where(up, high, low).astype(self.bias.dtype)
 
 
+class Ising(AbstractIsing):
+    r"""A pairwise Markov random field, ``E(x) = -½ xᵀWx - bᵀx``, W symmetric with zero diagonal.
+
+    On spins (±1) the full conditionals are ``p(x_k = 1 | rest) = σ(2b_k + 2Σ_j W_kj x_j)``, on bits ({0, 1})
+    ``σ(b_k + Σ_j W_kj x_j)``. Reference: Besag (1974), J. R. Stat. Soc. B 36.
+
+    Args:
+        coupling: a matrix ``(n, n)`` (or `Matrix`, which takes a mask), or a `Graph` (sparse), or a `Grid` (lattice).
+        bias: b, ``(n,)`` or one number for all.
+        space: `Spin` (the default) or `Binary` of n sites.
+
+    >>> import jax.numpy as jnp, thalweg as tw
+    >>> lattice = tw.energies.Ising(tw.energies.Grid((4, 4), weight=0.4))
+    >>> float(lattice(jnp.ones(16, int)))
+    -12.8...
+    """
+
+    coupling: AbstractCoupling
+    bias: Array
+    space: Finite = eqx.field(static=True)
+
+    def __init__(self, coupling: Any, bias: Any = 0.0, space: Space | None = None):
+        self.coupling = as_coupling(coupling)
+        sites = self.coupling.sites
+        self.bias = per_site("bias", bias, (sites,))
+        self.space = Spin(sites) if space is None else space  # pyright: ignore[reportAttributeAccessIssue]
+        if not isinstance(self.space, (Spin, Binary)) or self.space.shape != (sites,):
+            raise ValueError(f"expected Spin({sites}) or Binary({sites}), got {space}; leave it out for spins")
+
+
 class Potts(AbstractPairwise, HasLogits):
     r"""The Potts model, ``E(x) = -Σ_{i<j} W_ij [x_i = x_j] - Σ_i b_i[x_i]``, on {0, …, k-1}^n.
 
@@ -105,7 +112,7 @@ class Potts(AbstractPairwise, HasLogits):
     def __init__(self, coupling: Any, k: int, bias: Any = 0.0):
         self.coupling = as_coupling(coupling)
         self.space = Categorical(self.coupling.sites, whole_number("k", k, 2, "a site with one label is a constant"))
-        self.bias = _per_site("bias", bias, (self.coupling.sites, self.space.k))
+        self.bias = per_site("bias", bias, (self.coupling.sites, self.space.k))
 
     def __call__(self, x: Array) -> Array:
         labels = x
@@ -156,8 +163,8 @@ class GaussianField(AbstractPairwise, HasLogZ, HasSampler):
     def __init__(self, coupling: Any, diagonal: Any, shift: Any = 0.0):
         self.coupling = as_coupling(coupling)
         sites = self.coupling.sites
-        self.diagonal = _per_site("diagonal", positive("diagonal", diagonal), (sites,))
-        self.shift = _per_site("shift", shift, (sites,))
+        self.diagonal = per_site("diagonal", positive("diagonal", diagonal), (sites,))
+        self.shift = per_site("shift", shift, (sites,))
         precision = self.precision
         if is_concrete(precision) and np.linalg.eigvalsh(precision)[0] <= 0:
             raise ValueError(
@@ -215,7 +222,8 @@ class GaussianField(AbstractPairwise, HasLogZ, HasSampler):
         return (self.shift[sites, None] + field) * variance + noise * jnp.sqrt(variance)
 
 
-def _per_site(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+def per_site(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """``value`` as an array of ``shape``, one entry per site, or one number for all sites."""
     array = finite(name, value)
     try:
         return jnp.broadcast_to(array, shape)
