@@ -70,11 +70,13 @@ class Hopfield(AbstractIsing):
         """
         start = as_spins("probes", probes, self.coupling.sites, zero=True)
         mask = as_held(held, start.shape)
-        if is_concrete(mask) and is_concrete(start) and np.any(np.asarray(mask) & (np.asarray(start) == 0)):
-            row, unit = np.argwhere(np.asarray(mask) & (np.asarray(start) == 0))[0]
-            raise ValueError(
-                f"expected -1 or 1 at every held unit, got 0 in row {row}, column {unit}; an unknown unit cannot be held"
-            )
+        if is_concrete(mask) and is_concrete(start):
+            wrong = np.argwhere(np.asarray(mask) & (np.asarray(start) == 0))
+            if len(wrong):
+                raise ValueError(
+                    f"expected -1 or 1 at every held unit, got 0 in row {wrong[0][0]}, column {wrong[0][1]}; "
+                    "an unknown unit cannot be held"
+                )
         most = jnp.asarray(whole_number("steps", steps))
         if one_of("update", update, ("asynchronous", "synchronous")) == "asynchronous":
             key = None if key is None else typed_key(key)

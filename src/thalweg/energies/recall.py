@@ -68,7 +68,7 @@ def as_spins(name: str, value: Any, units: int | None = None, *, zero: bool = Fa
     return jnp.asarray(rows, jnp.int32)
 
 
-def as_held(held: Any, shape: tuple[int, int]) -> Array:
+def as_held(held: Any, shape: tuple[int, ...]) -> Array:
     """A mask of held units, ``(units,)`` or ``(probes, units)``, as the latter; without one nothing is held."""
     mask = np.zeros(shape[1], bool) if held is None else held
     mask = mask if isinstance(mask, jax.Array) else np.asarray(mask)
