@@ -66,6 +66,7 @@ ROWS = {
     "Hopfield": lambda: te.Hopfield(jnp.ones((3, 3)) - jnp.eye(3), 0.1),
     "Ising": lambda: te.Ising(GRAPH, 0.1),
     "LabelledMLP": lambda: te.LabelledMLP(2, 3, 8, key=key()),
+    "MaximumEntropy": lambda: te.MaximumEntropy(jnp.sum, 0.5, tw.Spin(3)),
     "ModernHopfield": lambda: te.ModernHopfield(jnp.eye(2), 1.5),
     "NoiseConditionalMLP": lambda: te.NoiseConditionalMLP(2, 8, key=key()),
     "NoiseConditionalScoreMLP": lambda: te.NoiseConditionalScoreMLP(2, 8, key=key()),

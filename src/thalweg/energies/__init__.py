@@ -14,6 +14,7 @@ from thalweg.energies.exponential_matrix import Wishart
 from thalweg.energies.hopfield import Hopfield, hebb, pseudo_inverse, storkey
 from thalweg.energies.labelled import LabelledMLP
 from thalweg.energies.lattice import GaussianField, Ising, Potts
+from thalweg.energies.maximum_entropy import MaximumEntropy
 from thalweg.energies.modern_hopfield import ModernHopfield
 from thalweg.energies.neural import MLP, ConvNet, ResNet
 from thalweg.energies.noise_conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
@@ -42,6 +43,7 @@ __all__ = [
     "Ising",
     "LabelledMLP",
     "Matrix",
+    "MaximumEntropy",
     "ModernHopfield",
     "NoiseConditionalMLP",
     "NoiseConditionalScoreMLP",
