@@ -33,8 +33,6 @@ class MaximumEntropy(Energy):
     space: Space = eqx.field(static=True)
 
     def __init__(self, features: Any, natural: Any, space: Space):
-        if not isinstance(space, Space) or isinstance(space, Product):
-            raise ValueError(f"expected a space of one array such as tw.Real(2), got {space!r:.60}; give one")
         self.natural = jnp.atleast_1d(finite("natural", natural))
         self.features, self.space = features, space
         count = count_features(features, space)
@@ -60,6 +58,8 @@ def feature_vector(features: Callable[..., Any], x: Array) -> Array:
 
 def count_features(features: Any, space: Space) -> int:
     """k; raises unless ``features`` is a function of one point that returns a number or ``(k,)`` numbers."""
+    if not isinstance(space, Space) or isinstance(space, Product):
+        raise ValueError(f"expected a space of one array such as tw.Real(2), got {space!r:.60}; give one")
     point = jax.ShapeDtypeStruct(space.shape, space.dtype)
     example = "lambda x: jnp.stack([x[0], x[0] * x[1]])"
     check_function("a function of one point as features", features, example, point)

@@ -1,6 +1,7 @@
 """How many random patterns a Hopfield network holds: the overlap of its fixed points over the load."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -50,32 +51,36 @@ def hopfield_capacity(
     """
     if scale not in ("smoke", "small"):
         raise ValueError(f"expected a scale among smoke, small, got {scale!r}; small takes minutes")
-    networks = _NETWORKS if scale == "small" else {100: 4, 200: 2}
+    networks, loads, rule_loads = _NETWORKS, _LOADS, _RULE_LOADS
+    if scale == "smoke":
+        networks, loads, rule_loads = {100: 4, 200: 2}, _LOADS[::3], _RULE_LOADS[1::4]
     smallest = min(networks)
     key_sizes, key_rules = jax.random.split(key)
-    jobs = [(n, load) for n in networks for load in _LOADS]
+    jobs = [(n, load) for n in networks for load in loads]
     tries = {rule: {} for rule in _RULES}
     overlaps: dict[tuple[int, float], list[np.ndarray]] = {}
-    with progress_bar("networks", len(jobs) + len(_RULES) * len(_RULE_LOADS), shown=progress) as advance:
+    with progress_bar("networks", len(jobs) + len(_RULES) * len(rule_loads), shown=progress) as advance:
         for number, (n, load) in enumerate(jobs):
             keys = jax.random.split(jax.random.fold_in(key_sizes, number), networks[n])
             overlaps[n, load] = [_overlaps(each, hebb, n, load) for each in keys]
             advance(1)
         for rule in _RULES:
-            for number, load in enumerate(_RULE_LOADS):
+            for number, load in enumerate(rule_loads):
                 keys = jax.random.split(jax.random.fold_in(key_rules, number), 2)  # the same patterns for all rules
                 tries[rule][load] = [_overlaps(each, _RULES[rule], smallest, load) for each in keys]
                 advance(1)
     limit = theory()
     sizes = []
     for n, count in networks.items():
-        means = np.array([[own.mean() for own in overlaps[n, load]] for load in _LOADS])
-        rows = [_row(load, overlaps[n, load]) for load in _LOADS]
-        sizes.append({"units": n, "networks": count, "capacity": _capacity(means, limit["overlap"]), "rows": rows})
+        means = np.array([[own.mean() for own in overlaps[n, load]] for load in loads])
+        rows = [_row(load, overlaps[n, load]) for load in loads]
+        sizes.append(
+            {"units": n, "networks": count, "capacity": _capacity(loads, means, limit["overlap"]), "rows": rows}
+        )
     shares = [(n, load, float(np.mean(own > _KEPT))) for (n, load), every in overlaps.items() for own in every]
     rules = {rule: [_row(load, own) for load, own in tries[rule].items()] for rule in _RULES}
     numbers = {"theory": limit, "sizes": sizes, "fit": _fit(np.array(shares)), "rules": {"units": smallest, **rules}}
-    shown = {load: np.concatenate(overlaps[max(networks), load]) for load in _SHOWN}
+    shown = {load: np.concatenate(overlaps[max(networks), load]) for load in _SHOWN if load in loads}
     return _figure(numbers, shown), numbers
 
 
@@ -120,12 +125,12 @@ def _row(load: float, overlaps: list[np.ndarray]) -> dict[str, float]:
     return {"load": load, "overlap": float(means.mean()), "error": error, "retrieved": kept}
 
 
-def _capacity(means: np.ndarray, overlap: float) -> dict[str, float]:
+def _capacity(loads: Sequence[float], means: np.ndarray, overlap: float) -> dict[str, float]:
     """The load at which the mean overlap falls through ``overlap``, from means ``(loads, networks)``."""
 
     def crossing(rows: np.ndarray) -> float:
         below = int(np.argmax(rows < overlap))  # the first load past the capacity
-        (left, right), (high, low) = _LOADS[below - 1 : below + 1], rows[below - 1 : below + 1]
+        (left, right), (high, low) = loads[below - 1 : below + 1], rows[below - 1 : below + 1]
         return left + (right - left) * (high - overlap) / (high - low)
 
     generator = np.random.default_rng(0)
@@ -178,7 +183,7 @@ def _figure(numbers: dict[str, Any], shown: dict[float, np.ndarray]) -> Figure:
     n = numbers["sizes"][-1]["units"]
     axes = panel(figure, (1, 3, 2), title=f"Each pattern, Hebb, n = {n}", x="overlap with its fixed point", y="share")
     edges = np.linspace(0, 1, 41)
-    for (load, own), colour in zip(shown.items(), (LIGHT.data, LIGHT.extra, LIGHT.samples), strict=True):
+    for (load, own), colour in zip(shown.items(), (LIGHT.data, LIGHT.extra, LIGHT.samples), strict=False):
         heights = np.histogram(np.clip(own, 0, 1), edges)[0] / len(own)
         axes.stairs(heights, edges, color=colour, linewidth=1.6, label=f"load {load:g}")
     legend(axes, loc="upper left")
