@@ -129,9 +129,8 @@ def _capacity(loads: Sequence[float], means: np.ndarray, overlap: float) -> dict
     """The load at which the mean overlap falls through ``overlap``, from means ``(loads, networks)``."""
 
     def crossing(rows: np.ndarray) -> float:
-        below = int(np.argmax(rows < overlap))  # the first load past the capacity
-        (left, right), (high, low) = loads[below - 1 : below + 1], rows[below - 1 : below + 1]
-        return left + (right - left) * (high - overlap) / (high - low)
+        # the first crossing; the first or last load if it lies outside of them
+        return float(np.interp(-overlap, -np.minimum.accumulate(rows), loads))
 
     generator = np.random.default_rng(0)
     count = means.shape[1]
