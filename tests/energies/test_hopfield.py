@@ -93,7 +93,7 @@ def test_the_rules_hold_what_they_are_known_to_hold():
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.7])
-@pytest.mark.parametrize("units", [5, 64, 150])  # less than a block, a block, and two and a part
+@pytest.mark.parametrize("units", [5, 32, 150])  # less than a block, a block, and four and a part
 def test_recall_is_that_of_one_unit_after_another(units, bias):
     network = random_network(units, units, bias)
     probes = random_patterns(5, 6, units)

@@ -191,6 +191,7 @@ FACES = tw.Categorical((), k=6)
         (lambda: fit_maximum_entropy(lambda x: x, 2.0, tw.Real(())), "expected features that confine"),
         (lambda: fit_maximum_entropy(lambda x: x, [1, 2], FACES), "expected one mean for each of the 1 features"),
         (lambda: fit_maximum_entropy(lambda x: x, jnp.nan, FACES), "expected means to be finite"),
+        (lambda: jax.jit(lambda m: fit_maximum_entropy(lambda x: x, m, FACES).natural)(1.0), "got traced ones"),
         (lambda: fit_maximum_entropy(3, 1.0, FACES), "expected a function of one point as features"),
         (lambda: fit_maximum_entropy(lambda x: jnp.ones((2, 2)), 1.0, FACES), r"expected features of shape \(k,\)"),
         (lambda: fit_maximum_entropy(lambda x: 1.0 / x, 0.5, FACES), "expected finite features, got inf"),

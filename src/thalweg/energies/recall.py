@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray
 from thalweg.core import compiled, is_concrete
 
 # units whose fields are computed by one matrix product; inside a block the fields are corrected unit by unit
-_BLOCK = 64
+_BLOCK = 32
 
 
 class Recall(NamedTuple):
@@ -71,7 +71,10 @@ def as_spins(name: str, value: Any, units: int | None = None, *, zero: bool = Fa
 def as_held(held: Any, shape: tuple[int, ...]) -> Array:
     """A mask of held units, ``(units,)`` or ``(probes, units)``, as the latter; without one nothing is held."""
     mask = np.zeros(shape[1], bool) if held is None else held
-    mask = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    try:
+        mask = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    except ValueError:
+        raise ValueError("expected a boolean mask `held`, got ragged rows; give one row per probe") from None
     if mask.dtype != bool or mask.shape not in (shape, shape[1:]):
         raise ValueError(
             f"expected a boolean mask `held` of shape {shape[1:]} or {shape}, got {mask.dtype} of shape {mask.shape}; "

@@ -2,7 +2,7 @@
 
 import math
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 from thalweg.core import Energy, Estimate, Space, compiled
 from thalweg.energies import Gaussian
 from thalweg.energies.maximum_entropy import MaximumEntropy
+from thalweg.machines.maximum_entropy_fit import MaximumEntropyFit
 from thalweg.samplers import HMC, GibbsWithGradients, advance, sample, warm_up
 from thalweg.samplers.run import check_kernel
 from thalweg.spaces import Binary, Categorical, Finite, Interval, Real, Spin
@@ -25,16 +26,6 @@ _LARGEST = 0.5
 # nodes of the path from the base to p, and kernel steps at each: before and while the slope is averaged
 _PATH, _SETTLE, _AVERAGED = 16, 30, 60
 _FINAL = 200
-
-
-class Fitted(NamedTuple):
-    """The fields of `MaximumEntropyFit`."""
-
-    energy: MaximumEntropy
-    natural: Array
-    means: Array
-    entropy: Estimate
-    gap: Estimate
 
 
 class _Path(Energy):
@@ -77,7 +68,7 @@ def fit_by_chains(
     updates: int,
     steps: int,
     key: PRNGKeyArray,
-) -> Fitted:
+) -> MaximumEntropyFit:
     """η by stochastic approximation on persistent chains, preconditioned by the covariance of the features."""
     space = energy.space
     if not isinstance(space, (Binary, Spin, Categorical, Interval, Real)):
@@ -115,7 +106,7 @@ def fit_by_chains(
     log_z = _log_z(fitted, kernel, draws.draws, key_path)
     # H(p) = A(η) - η·E_p[f], chain by chain, so that the errors of both terms are counted together
     entropy = _estimate(log_z - rows.mean(axis=1) @ eta, "thermodynamic integration")
-    return Fitted(fitted, natural, jnp.asarray(means), entropy, gap)
+    return MaximumEntropyFit(fitted, natural, jnp.asarray(means), entropy, gap)
 
 
 @compiled

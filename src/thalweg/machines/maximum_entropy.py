@@ -3,19 +3,20 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from thalweg.core import Estimate, Space, compiled, finite, one_of, typed_key, whole_number
+from thalweg.core import Estimate, Space, compiled, finite, is_concrete, one_of, typed_key, whole_number
 from thalweg.energies.maximum_entropy import MaximumEntropy, count_features, feature_vector
 from thalweg.exact.enumeration import MOST_STATES
 from thalweg.exact.quadrature import MOST_DIMENSIONS, plan
 from thalweg.machines.convex_dual import Blocks, Dual, Unattainable, solve
 from thalweg.machines.entropy_by_chains import fit_by_chains
+from thalweg.machines.maximum_entropy_fit import MaximumEntropyFit
 from thalweg.spaces import Finite, Interval, Positive, Real
 
 # above this number of states, chains are the default
@@ -28,26 +29,6 @@ _NODES = {1: 4096, 2: 256, 3: 64}
 # the extent of the first box on an unbounded side, the largest, and the box around a density in standard deviations
 _FIRST, _LAST, _WIDTH = 10.0, 1e5, 12.0
 _EMPTY = 1e-9
-
-
-class MaximumEntropyFit(NamedTuple):
-    """What `fit_maximum_entropy` returns.
-
-    ``energy`` is p as an energy, ``natural`` is η, ``means`` are the means of the features under p. ``entropy`` is that
-    of p in nats. ``gap`` is the duality gap ``η·(E_p[f] - μ)``, the dual value minus the entropy of p, zero at the
-    solution. Both are exact, but for rounding, by enumeration and quadrature, and have an interval by chains.
-
-    >>> import jax.numpy as jnp, thalweg as tw
-    >>> fit = tw.machines.fit_maximum_entropy(lambda x: x, 0.8, tw.Binary(()))
-    >>> round(float(fit.natural[0]), 4)  # log 0.8/0.2
-    1.3863
-    """
-
-    energy: MaximumEntropy
-    natural: Array
-    means: Array
-    entropy: Estimate
-    gap: Estimate
 
 
 def fit_maximum_entropy(
@@ -93,7 +74,8 @@ def fit_maximum_entropy(
     >>> [f"{float(p):.4f}" for p in tw.exact.probabilities(fit.energy)]
     ['0.0544', '0.0788', '0.1142', '0.1654', '0.2398', '0.3475']
     """
-    finite("means", means)
+    if not is_concrete(finite("means", means)):
+        raise ValueError("expected means that are known now, got traced ones; fit outside jit")
     target = np.atleast_1d(np.asarray(means, float))
     energy = MaximumEntropy(features, jnp.zeros(count_features(features, space)), space)
     if target.shape != energy.natural.shape:
@@ -110,8 +92,7 @@ def fit_maximum_entropy(
         natural = None if start is None else MaximumEntropy(features, start, space).natural
         chains, updates = whole_number("chains", chains, 2), whole_number("updates", updates, 2)
         steps = whole_number("steps", steps)
-        fitted = fit_by_chains(energy, target, natural, kernel, chains, updates, steps, typed_key(key))
-        return MaximumEntropyFit(*fitted)
+        return fit_by_chains(energy, target, natural, kernel, chains, updates, steps, typed_key(key))
     if start is not None or kernel is not None:
         raise ValueError(f"expected no start and no kernel for {chosen}, got one; they are for method='chains'")
     if chosen == "quadrature":
