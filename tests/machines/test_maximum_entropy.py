@@ -126,6 +126,18 @@ def test_chains_agree_with_enumeration(key):
 
 
 @pytest.mark.slow
+def test_chains_take_features_of_labels(key):
+    """Features that are read from a table, which have no gradients."""
+    table = jnp.array([0.0, 1.0, 5.0])
+    features = lambda x: jnp.stack([table[x].sum(), jnp.sum(x[1:] == x[:-1])])
+    exactly = fit_maximum_entropy(features, [8.0, 2.0], tw.Categorical(5, k=3))
+    fit = fit_maximum_entropy(features, [8.0, 2.0], tw.Categorical(5, k=3), method="chains", updates=200, key=key)
+    np.testing.assert_allclose(fit.natural, exactly.natural, atol=0.05)
+    own = float(tw.exact.entropy(fit.energy))
+    assert abs(fit.entropy.value - own) < 4 * fit.entropy.standard_error < 0.1
+
+
+@pytest.mark.slow
 def test_chains_find_a_gaussian_in_five_dimensions(key):
     variances = jnp.array([0.5, 1.0, 1.5, 2.0, 3.0])
     features = lambda x: jnp.concatenate([x, x**2])

@@ -14,7 +14,7 @@ from thalweg.core import Energy, Estimate, Space, compiled
 from thalweg.energies import Gaussian
 from thalweg.energies.maximum_entropy import MaximumEntropy
 from thalweg.machines.maximum_entropy_fit import MaximumEntropyFit
-from thalweg.samplers import HMC, GibbsWithGradients, advance, sample, warm_up
+from thalweg.samplers import HMC, GibbsWithGradients, MetropolisHastings, Proposal, advance, sample, warm_up
 from thalweg.samplers.run import check_kernel
 from thalweg.spaces import Binary, Categorical, Finite, Interval, Real, Spin
 
@@ -23,7 +23,7 @@ _CONFIDENCE = 0.95
 _POWER, _DELAY = 0.7, 20.0
 # no update moves the means by more than this many standard deviations of the features
 _LARGEST = 0.5
-# nodes of the path from the base to p, and kernel steps at each: before and while the slope is averaged
+# nodes of the path from the base to p, and the draws at each: before and while the slope is averaged
 _PATH, _SETTLE, _AVERAGED = 16, 30, 60
 _FINAL = 200
 
@@ -59,6 +59,22 @@ class _Flat(Energy):
         return self.gaussian(x.reshape(-1))
 
 
+class _OtherLabel(Proposal):
+    """Another label at one site, all alike."""
+
+    k: int = eqx.field(static=True)
+
+    def propose(self, key: PRNGKeyArray, x: Array) -> Array:
+        key_site, key_label = jax.random.split(key)
+        site = jax.random.randint(key_site, (), 0, x.size)
+        shift = jax.random.randint(key_label, (), 1, self.k, x.dtype)
+        flat = x.reshape(-1)
+        return flat.at[site].set((flat[site] + shift) % self.k).reshape(x.shape)
+
+    def log_ratio(self, x: Array, proposed: Array) -> Array:
+        return jnp.zeros(())
+
+
 def fit_by_chains(
     energy: MaximumEntropy,
     target: np.ndarray,
@@ -66,7 +82,7 @@ def fit_by_chains(
     kernel: Any,
     chains: int,
     updates: int,
-    steps: int,
+    steps: int | None,
     key: PRNGKeyArray,
 ) -> MaximumEntropyFit:
     """η by stochastic approximation on persistent chains, preconditioned by the covariance of the features."""
@@ -86,10 +102,15 @@ def fit_by_chains(
     x = space.noise(key_start, (chains,))
     if kernel is not None:
         check_kernel(kernel)
-    elif isinstance(space, Finite):
+    elif isinstance(space, (Binary, Spin)):
         kernel = GibbsWithGradients()
+    elif isinstance(space, Categorical):
+        kernel = MetropolisHastings(_OtherLabel(space.k))
     else:
         kernel, x = warm_up(energy, HMC(0.1, steps=8), x, key=key_warm)
+    if steps is None:
+        steps = max(10, math.prod(space.shape)) if isinstance(space, Finite) else 10
+    thin = math.ceil(steps / 10)
     wanted = jnp.asarray(target, energy.natural.dtype)
     natural, x = _approximate(energy, kernel, x, wanted, key_fit, updates, steps)
     if not bool(jnp.all(jnp.isfinite(natural))):
@@ -98,12 +119,12 @@ def fit_by_chains(
             "inwards, or give a start closer to the solution"
         )
     fitted = MaximumEntropy(energy.features, natural, space)
-    draws = sample(fitted, kernel, x, key=key_final, draws=_FINAL)
+    draws = sample(fitted, kernel, x, key=key_final, draws=_FINAL, thin=thin)
     rows = np.asarray(jax.vmap(jax.vmap(fitted.statistics))(draws.draws), float)  # (chains, draws, k)
     means, eta = rows.mean(axis=(0, 1)), np.asarray(natural, float)
     _refuse_far(rows, target)
     gap = _estimate((rows.mean(axis=1) - target) @ eta, "persistent chains")
-    log_z = _log_z(fitted, kernel, draws.draws, key_path)
+    log_z = _log_z(fitted, kernel, draws.draws, key_path, thin)
     # H(p) = A(η) - η·E_p[f], chain by chain, so that the errors of both terms are counted together
     entropy = _estimate(log_z - rows.mean(axis=1) @ eta, "thermodynamic integration")
     return MaximumEntropyFit(fitted, natural, jnp.asarray(means), entropy, gap)
@@ -142,7 +163,7 @@ def _approximate(
     return total / (updates - updates // 2), state.x
 
 
-def _log_z(energy: MaximumEntropy, kernel: Any, draws: Array, key: PRNGKeyArray) -> np.ndarray:
+def _log_z(energy: MaximumEntropy, kernel: Any, draws: Array, key: PRNGKeyArray, thin: int) -> np.ndarray:
     """``A = log Z_base + ∫₀¹ E_s[E_base - E] ds`` from every chain, ``(chains,)``, along ``(1 - s)E_base + sE``.
 
     The base is uniform on a finite space and an `Interval`, and on `Real` a Gaussian with the moments of the draws.
@@ -165,7 +186,7 @@ def _log_z(energy: MaximumEntropy, kernel: Any, draws: Array, key: PRNGKeyArray)
     for number in reversed(range(_PATH)):
         path = _Path(space, base, energy, jnp.asarray((places[number] + 1) / 2, energy.natural.dtype))
         own = jax.random.fold_in(key, number)
-        run = sample(path, kernel, x, key=own, draws=_AVERAGED, burn_in=_SETTLE)
+        run = sample(path, kernel, x, key=own, draws=_AVERAGED, burn_in=_SETTLE * thin, thin=thin)
         integral += weights[number] / 2 * np.asarray(slope(path, run.draws), float).mean(axis=1)
         x = run.draws[:, -1]
     return log_base + integral

@@ -42,7 +42,7 @@ def fit_maximum_entropy(
     kernel: Any = None,
     chains: int = 512,
     updates: int = 400,
-    steps: int = 10,
+    steps: int | None = None,
     key: Any = None,
 ) -> MaximumEntropyFit:
     r"""The density of maximum entropy under ``E_p[f(x)] = μ``: ``p(x) ∝ exp(η·f(x))`` with the η that gives the means.
@@ -61,11 +61,12 @@ def fit_maximum_entropy(
         bounds: ``(low, high)`` for quadrature on unbounded spaces, if p lies far out or is very narrow; numbers or
             arrays of the point's shape. By default a box is found around the density.
         start: η at which chains start; needed on `Real`, where ``η = 0`` is no density.
-        kernel: the kernel of the chains; by default `GibbsWithGradients` on finite spaces, which needs features that
-            are functions of real numbers too, and `HMC`, tuned by `warm_up`, on `Real` and `Interval`.
+        kernel: the kernel of the chains; by default `GibbsWithGradients` on bits and spins, where features must be
+            functions of real numbers too, `MetropolisHastings` with another label at one site on `Categorical`, and
+            `HMC`, tuned by `warm_up`, on `Real` and `Interval`.
         chains: the number of chains.
         updates: the number of updates of η by chains; the second half is averaged.
-        steps: the number of kernel steps for each update.
+        steps: the number of kernel steps for each update; by default one per site on finite spaces, and at least 10.
         key: for chains.
 
     >>> import jax.numpy as jnp, thalweg as tw
@@ -91,7 +92,7 @@ def fit_maximum_entropy(
             raise ValueError("expected no bounds for chains, got some; use an Interval, or leave them out")
         natural = None if start is None else MaximumEntropy(features, start, space).natural
         chains, updates = whole_number("chains", chains, 2), whole_number("updates", updates, 2)
-        steps = whole_number("steps", steps)
+        steps = None if steps is None else whole_number("steps", steps)
         return fit_by_chains(energy, target, natural, kernel, chains, updates, steps, typed_key(key))
     if start is not None or kernel is not None:
         raise ValueError(f"expected no start and no kernel for {chosen}, got one; they are for method='chains'")
