@@ -30,7 +30,7 @@ def exact(x, sigma=0.1):
 
 
 def integral(log_prob, low, high, count):
-    """``∫ exp(log p)`` over a square by the trapezoidal rule, which is accurate for densities that vanish at its edge."""
+    """``∫ exp(log p)`` over a square by the trapezoidal rule; the density must vanish at its edge."""
     line = jnp.linspace(low, high, count)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
     return float(jnp.sum(jnp.exp(log_prob(grid)))) * ((high - low) / (count - 1)) ** 2

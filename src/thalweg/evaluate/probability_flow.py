@@ -6,8 +6,8 @@ Points with noise of standard deviation σ have the density ``p_σ`` with the sc
 
 ``log p_{σ_L}(x) = log p_{σ_1}(x(σ_1)) - ∫_{σ_L}^{σ_1} σ ∇·s(x(σ), σ) dσ``.
 
-The equation is solved in ``log σ``, in which the flow is smooth at every level. Reference: Song, Sohl-Dickstein, Kingma,
-Kumar, Ermon and Poole (2021), ICLR, section 4.3 and appendix D.
+The equation is solved in ``log σ``, in which the flow is smooth at every level. Reference: Song et al. (2021),
+ICLR, section 4.3 and appendix D.
 """
 
 import math
@@ -32,7 +32,6 @@ from thalweg.core import (
     require_model,
     score,
     space_of,
-    static_number,
     takes,
     typed_key,
     whole_number,
@@ -163,7 +162,6 @@ def probability_flow_log_likelihood(
             low=estimate.value - side,
             high=estimate.value + side,
             standard_error=errors[name],
-            method=f"{method}: {name}",
         )
         for name, side in sides.items()
     }
