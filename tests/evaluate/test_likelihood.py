@@ -220,6 +220,7 @@ BAD = {
         lambda: bits_per_dim(NORMAL, np.full((5, 2), 300), key=KEY, low=-1, high=1),
         "0 to 255",
     ),
+    "rows of unequal length": (lambda: bits_per_dim(NORMAL, [[1], [2, 3]], key=KEY, low=-1, high=1), "array"),
     "levels of a discrete model": (
         lambda: bits_per_dim(tw.energies.Bernoulli(jnp.full(3, 0.5)), np.zeros((5, 3), int), key=KEY, levels=2),
         "levels",

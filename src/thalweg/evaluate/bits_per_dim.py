@@ -104,7 +104,10 @@ def fill_bins(key: PRNGKeyArray, data: Any, levels: int, low: float, high: float
     >>> bool(0 < x[0, 0] < 0.25), bool(0.75 < x[0, 1] < 1)
     (True, True)
     """
-    given = np.asarray(data)
+    try:
+        given = np.asarray(data)
+    except ValueError:  # of rows of unequal length
+        given = np.asarray(None)
     if given.dtype.kind not in "biuf" or given.ndim == 0:
         raise ValueError(
             f"expected pixels as an array (rows, *event) of numbers, got {given.dtype} {given.shape}; give their values"

@@ -92,7 +92,8 @@ class TrajectoryLogZ:
         widest: float = 0.5,
         confidence: float = 0.95,
     ):
-        self._data, self._key, self._given_space = rows_of(data), typed_key(key), space
+        self._data, self._key, self._given_space = as_points(space, rows_of(data), "data"), typed_key(key), space
+        require_rows(self._data)
         if kernel is not None:
             check_instance("a kernel", kernel, ("init", "step", "retarget"), "tw.samplers.HMC(0.1)")
         self._kernel = kernel
@@ -123,7 +124,6 @@ class TrajectoryLogZ:
                 "give space=..., for example tw.Real(2)"
             )
         data = as_points(space, self._data, "data")
-        require_rows(data)
         key_z, key_rows = jax.random.split(jax.random.fold_in(self._key, run.step))
         if _is_exact(energy, space):
             log_z = partition.log_z(energy, key=key_z, confidence=self._confidence)
