@@ -2,6 +2,7 @@
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,15 +35,16 @@ def quadratics():
     return [Quadratic(jnp.asarray(unit * (1 + t) + 0.5 * t * ones, float), jnp.full(6, 0.7 * t)) for t in range(3)]
 
 
-def carry(energies, space, points, key, moves=3, kernel=None, groups=GROUPS, size=SIZE):
+def carry(energies, space, points, key, moves=3, groups=GROUPS, size=SIZE):
     """The group estimates along a list of energies, ``(energies, groups)``."""
-    base, coordinates = trajectory.fit_base(space, points)
-    kernel = trajectory.default_kernel(base) if kernel is None else kernel
+    base, coordinates = trajectory.fit_base(energies[0], space, points)
+    kernel, _ = trajectory.default_kernel(base)
     first, *keys = jax.random.split(key, len(energies) + 1)
     population, last, found = trajectory.begin(kernel, base, first, groups, size), base, []
     for energy, own in zip(energies, keys, strict=True):
         energy = on_reals(energy, coordinates)
-        population, reached = trajectory.follow(kernel, last, energy, base.space, own, population, moves)
+        path = trajectory.make_path(base, last, energy)
+        population, reached = trajectory.follow(kernel, path, own, population, moves)
         assert reached
         found.append(population.group_log_z())
         last = energy
@@ -82,6 +84,17 @@ def test_finite_spaces_agree_with_enumeration(space):
     found = carry(energies, space, points, jax.random.key(2), moves=8, size=128)
     for energy, groups in zip(energies, found, strict=True):
         estimate, truth = trajectory.join_groups(groups, 0.95), float(tw.exact.log_z(energy))
+        assert abs(estimate.value - truth) < 4 * estimate.standard_error < 0.3
+
+
+@pytest.mark.parametrize("visible", [tw.energies.BernoulliUnits(10), tw.energies.GaussianUnits(4)])
+def test_a_boltzmann_machine_is_carried_along_its_weights(visible):
+    small = tw.energies.RBM(visible, 6, key=jax.random.key(5))
+    noise = jax.random.normal(jax.random.key(6), small.weights.shape)
+    machines = [eqx.tree_at(lambda rbm: rbm.weights, small, scale * noise) for scale in (0.4, 0.7)]
+    found = carry(machines, small.space, small.space.noise(KEY, (50,)), jax.random.key(2), size=64)
+    for machine, groups in zip(machines, found, strict=True):
+        estimate, truth = trajectory.join_groups(groups, 0.95), float(machine.log_z)
         assert abs(estimate.value - truth) < 4 * estimate.standard_error < 0.3
 
 

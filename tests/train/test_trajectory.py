@@ -106,6 +106,22 @@ def test_exact_log_z_is_used_where_there_is_one():
     assert math.isclose(run.evaluations[0]["log_z"], float(run.energy.log_z), rel_tol=1e-6)
 
 
+@pytest.mark.parametrize(("hidden", "restarts"), [(8, 0), (19, 1)])
+def test_a_boltzmann_machine_is_summed_or_carried(hidden, restarts):
+    data = np.asarray(jax.random.bernoulli(KEY, 0.3, (100, 30)), np.int32)
+    evaluation = tw.train.TrajectoryLogZ(data[60:], key=jax.random.key(2), chains=256)
+    callbacks = [tw.train.every(2, evaluation)]
+    options = {"optimizer": optax.adam(0.05), "steps": 6, "batch_size": 20, "key": KEY, "callbacks": callbacks}
+    machine = tw.energies.RBM(30, hidden, key=jax.random.key(3))
+    run = tw.fit(machine, data[:60], tw.objectives.MaximumLikelihood(tw.samplers.Gibbs(), 1), **options)
+    last, truth = run.evaluations[-1], float(run.energy.log_z)
+    error = evaluation.log_z.standard_error
+    assert evaluation.restarts == restarts and (error > 0) == (restarts > 0)
+    assert abs(last["log_z"] - truth) < 4 * error + 1e-3 < 0.5
+    # far from the machine that was begun with
+    assert abs(truth - float(run.energy.log_z_uncoupled())) > 1
+
+
 def test_what_cannot_be_reached_is_not_a_number(monkeypatch):
     monkeypatch.setattr(trajectory, "MOST_RUNGS", 1)
     evaluation = carried(chains=400)

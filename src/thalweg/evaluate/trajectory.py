@@ -1,7 +1,8 @@
 r"""A population of weighted chains that follows a changing energy, and log Z along the way.
 
 From one energy to the next the chains go along ``U_β = (1 - β) E_0 + β E_1`` in steps of β chosen so that the weights
-``exp(-Δβ (E_1 - E_0))`` stay even. At each step the chains are weighted, resampled where few of them carry the weight,
+``exp(-Δβ (E_1 - E_0))`` stay even. (A Boltzmann machine goes along its weights, ``θ_β = (1 - β) θ_0 + β θ_1``, so that
+its own Gibbs sweeps can be used.) At each step the chains are weighted, resampled where few of them carry the weight,
 and moved by a kernel that leaves ``exp(-U_β)`` invariant. The mean weight estimates the ratio of the normalisers. The
 first energy is that of a base density whose log Z is 0. The chains form independent groups, which give the error.
 
@@ -18,13 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from thalweg.core import Energy, Estimate, Kernel, Space, Tunable, compiled, energies
+from thalweg.core import Energy, Estimate, Kernel, Module, Space, Tunable, compiled, energies
 from thalweg.core.random import fold_in, split, uniform
+from thalweg.energies import RBM
 from thalweg.evaluate.intervals import student
-from thalweg.samplers import HMC, GibbsWithGradients
+from thalweg.evaluate.smc import systematic, take
+from thalweg.samplers import HMC, Gibbs, GibbsWithGradients
 from thalweg.spaces import Coordinates, Finite, Real, coordinates_of, to_real
 
 MOST_RUNGS = 1000
+_MOVES = 3
 _KEPT = 0.9  # the relative effective sample size that one step in β leaves
 _WIDENED = 1.5  # the base is wider than the points it is fitted to by this factor
 _LEAST = 0.1  # the least scale of a coordinate of the base, relative to their mean
@@ -88,6 +92,47 @@ class Between(Energy):
         return (1 - self.beta) * first + self.beta * second
 
 
+class LinearPath(Module):
+    """``U_β = (1 - β) E_0 + β E_1``."""
+
+    first: Any
+    second: Any
+    space: Space = eqx.field(static=True)
+
+    def at(self, beta: Array) -> Between:
+        """``U_β``."""
+        return Between(self.first, self.second, beta, self.space)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    def slopes(self, beta: Array, x: PyTree) -> Array:
+        """``dU_β/dβ`` at every point."""
+        return energies(self.second, x) - energies(self.first, x)
+
+    def rises(self, beta: Array, after: Array, x: PyTree, slopes: Array) -> Array:
+        """``U_after - U_β`` at every point."""
+        return (after - beta) * slopes
+
+
+class WeightPath(Module):
+    """``U_β = E(x; (1 - β) θ_0 + β θ_1)``: energies of one type, with all abilities of that type."""
+
+    first: Any
+    second: Any
+
+    def at(self, beta: Array) -> Any:
+        """``U_β``."""
+        first, second = (eqx.filter(each, eqx.is_inexact_array) for each in (self.first, self.second))
+        between = jax.tree.map(lambda a, b: (1 - beta) * a + beta * b, first, second)
+        return eqx.combine(between, self.second)
+
+    def slopes(self, beta: Array, x: PyTree) -> Array:
+        """``dU_β/dβ`` at every point."""
+        return jax.jvp(lambda beta: energies(self.at(beta), x), (beta,), (jnp.ones_like(beta),))[1]
+
+    def rises(self, beta: Array, after: Array, x: PyTree, slopes: Array) -> Array:
+        """``U_after - U_β`` at every point."""
+        return energies(self.at(after), x) - energies(self.at(beta), x)
+
+
 class Population(NamedTuple):
     """Weighted chains in independent groups: the state of the kernel, with the chains of a group side by side, log
     weights, and the log Z of each group up to its last resampling. ``step_size`` is that of a tunable kernel."""
@@ -103,13 +148,16 @@ class Population(NamedTuple):
         return np.asarray(self.log_z + _log_mean(self.log_weights), float)
 
 
-def fit_base(space: Space, points: PyTree) -> tuple[Energy, Coordinates | None]:
-    """A base density for points ``(rows, *event)`` of a space, and the real coordinates it lives on.
+def fit_base(energy: Any, space: Space, points: PyTree) -> tuple[Any, Coordinates | None]:
+    """A base density for an energy and points ``(rows, *event)``, and the real coordinates it lives on.
 
-    On a finite space these are independent sites with nine tenths of the points' frequencies and one tenth of even
+    For a restricted Boltzmann machine it is the machine with its own biases and without weights. On a finite space
+    these are independent sites with nine tenths of the points' frequencies and one tenth of even
     ones; on a continuous space independent normal coordinates with their means, and 1.5 times their standard deviations
     (at least a tenth of the mean one).
     """
+    if isinstance(energy, RBM) and isinstance(space, (Finite, Real)):
+        return eqx.tree_at(lambda machine: machine.weights, energy, jnp.zeros_like(energy.weights)), None
     if isinstance(space, Finite):
         frequencies = jnp.mean(points[..., None] == jnp.array(space.levels), axis=0)
         log_probs = jnp.log((1 - _EVEN) * frequencies + _EVEN / len(space.levels))
@@ -126,44 +174,59 @@ class _OfSpace(NamedTuple):
     space: Space
 
 
-def default_kernel(base: Energy) -> Kernel:
-    """`HMC` with the scales of the base, or `GibbsWithGradients` on a finite space."""
+def default_kernel(base: Any) -> tuple[Kernel, int]:
+    """The kernel for chains from a base, and the number of its steps at each step of β.
+
+    `HMC` with the scales of the base; on a finite space `GibbsWithGradients`, as many steps as there are sites; for a
+    machine its Gibbs sweeps.
+    """
     if isinstance(base, GaussianBase):
-        return HMC(0.3, steps=8, mass_matrix=1 / base.scale.reshape(-1) ** 2)
-    return GibbsWithGradients()
+        return HMC(0.3, steps=8, mass_matrix=1 / base.scale.reshape(-1) ** 2), _MOVES
+    if isinstance(base, RBM):
+        return Gibbs(), _MOVES
+    return GibbsWithGradients(), math.prod(base.space.shape)
+
+
+def make_path(base: Any, first: Any, second: Any) -> LinearPath | WeightPath:
+    """The path between two energies of chains that began at a base."""
+    if isinstance(base, RBM):
+        return WeightPath(first, second)  # pyright: ignore[reportCallIssue]
+    return LinearPath(first, second, base.space)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def begin(kernel: Kernel, base: Any, key: PRNGKeyArray, groups: int, chains: int) -> Population:
     """Groups of ``chains`` chains each at independent points of the base."""
     key_draw, key_init = jax.random.split(key)
-    state = kernel.init(key_init, base, base.sample(key_draw, groups * chains))
+    if isinstance(base, RBM):
+        key_noise, key_draw = jax.random.split(key_draw)
+        # without weights a single sweep forgets where it began
+        x, log_z = base.sweep(key_draw, base.space.noise(key_noise, (groups * chains,))), base.log_z_uncoupled()
+    else:
+        x, log_z = base.sample(key_draw, groups * chains), 0.0
+    state = kernel.init(key_init, base, x)
     step_size = kernel.get_step_size() if isinstance(kernel, Tunable) else 1.0
-    return Population(state, jnp.zeros((groups, chains)), jnp.zeros(groups), jnp.asarray(step_size, float))
+    return Population(state, jnp.zeros((groups, chains)), jnp.full(groups, log_z), jnp.asarray(step_size, float))
 
 
 def follow(
-    kernel: Kernel, first: Any, second: Any, space: Space, key: PRNGKeyArray, old: Population, moves: int
+    kernel: Kernel, path: LinearPath | WeightPath, key: PRNGKeyArray, old: Population, moves: int
 ) -> tuple[Population, bool]:
     """The population of ``exp(-E_0)`` carried to ``exp(-E_1)``, and whether it got there in `MOST_RUNGS` steps of β.
 
     Args:
         kernel: makes the moves, and must leave its target invariant; the step size of a tunable one follows its
             acceptance.
-        first: E_0, of the chains' real coordinates or, on a finite space, of their points.
-        second: E_1, likewise.
-        space: where the chains live, that of the base.
+        path: from E_0 to E_1, both of the chains' real coordinates or, on a finite space, of their points.
         key: random key.
         old: the population.
         moves: the number of kernel steps at each step of β.
     """
-    new, reached = _follow(kernel, first, second, space, key, old, moves)
+    new, reached = _follow(kernel, path, key, old, moves)
     return new, bool(reached)
 
 
 @compiled
-def _follow(
-    kernel: Any, first: Any, second: Any, space: Space, key: PRNGKeyArray, old: Population, moves: int
-) -> tuple[Population, Array]:
+def _follow(kernel: Any, path: Any, key: PRNGKeyArray, old: Population, moves: int) -> tuple[Population, Array]:
     groups, size = old.log_weights.shape
     offsets = jnp.arange(groups)[:, None] * size
 
@@ -172,21 +235,20 @@ def _follow(
         key_rung = fold_in(key, rung)
         key_resample, key_move = split(key_rung)
         x = population.state.x
-        rise = energies(second, x) - energies(first, x)
-        rise = jnp.where(rise < _INFINITE, rise, jnp.inf)  # also where it is not a number
-        step = _largest_step(population.log_weights.reshape(-1), rise, 1 - beta)
-        beta = jnp.where(step >= 1 - beta, 1.0, beta + step)
-        log_weights = population.log_weights - (step * rise).reshape(groups, size)
+        slopes = _with_infinity(path.slopes(beta, x))
+        step = _largest_step(population.log_weights.reshape(-1), slopes, 1 - beta)
+        after = jnp.where(step >= 1 - beta, 1.0, beta + step)
+        rises = _with_infinity(path.rises(beta, after, x, slopes))
+        log_weights = population.log_weights - rises.reshape(groups, size)
         poor = _relative_ess(log_weights) < 0.5
-        ancestors = jax.vmap(_resample)(split(key_resample, groups), log_weights)
+        ancestors = jax.vmap(systematic)(split(key_resample, groups), log_weights)
         ancestors = (jnp.where(poor[:, None], ancestors, jnp.arange(size)) + offsets).reshape(-1)
         log_z = population.log_z + jnp.where(poor, _log_mean(log_weights), 0.0)
         log_weights = jnp.where(poor[:, None], 0.0, log_weights)
-        energy = Between(first, second, beta, space)  # pyright: ignore[reportCallIssue, reportArgumentType]
-        state = jax.tree.map(lambda leaf: leaf[ancestors], population.state)
-        state = kernel.retarget(energy, state)
+        energy = path.at(after)
+        state = kernel.retarget(energy, take(population.state, ancestors))
         state, step_size = _move(kernel, energy, key_move, state, population.step_size, moves)
-        return rung + 1, beta, Population(state, log_weights, log_z, step_size)
+        return rung + 1, after, Population(state, log_weights, log_z, step_size)
 
     def climbing(now):
         return (now[0] < MOST_RUNGS) & (now[1] < 1)
@@ -215,16 +277,21 @@ def _move(kernel: Any, energy: Any, key: PRNGKeyArray, state: Any, step_size: Ar
     return jax.lax.fori_loop(0, moves, one, (state, step_size))
 
 
-def _largest_step(log_weights: Array, rise: Array, room: Array) -> Array:
+def _with_infinity(rises: Array) -> Array:
+    """Infinity where an energy is as good as infinite or not a number."""
+    return jnp.where(rises < _INFINITE, rises, jnp.inf)
+
+
+def _largest_step(log_weights: Array, slopes: Array, room: Array) -> Array:
     """The largest step of β, up to ``room``, that leaves the relative effective sample size at `_KEPT` or above.
 
     Chains where the new energy is infinite are lost with any step, and do not count.
     """
-    weights = jnp.where(rise < jnp.inf, jax.nn.softmax(log_weights), 0.0)
-    finite = jnp.where(rise < jnp.inf, rise, 0.0)
+    weights = jnp.where(slopes < jnp.inf, jax.nn.softmax(log_weights), 0.0)
+    excess = jnp.where(slopes < jnp.inf, slopes - jnp.min(slopes), 0.0)
 
     def enough(step):
-        new = weights * jnp.exp(-step * (finite - jnp.min(finite)))
+        new = weights * jnp.exp(-step * excess)
         return jnp.sum(new) ** 2 >= _KEPT * jnp.sum(weights) * jnp.sum(new**2 / jnp.maximum(weights, 1e-30))
 
     def halve(_, ends):
@@ -234,14 +301,6 @@ def _largest_step(log_weights: Array, rise: Array, room: Array) -> Array:
 
     low, high = jax.lax.fori_loop(0, 30, halve, (jnp.zeros(()), room))
     return jnp.where(enough(room), room, jnp.where(low > 0, low, high))
-
-
-def _resample(key: PRNGKeyArray, log_weights: Array) -> Array:
-    """The ancestors of systematic resampling, ``(chains,)``."""
-    count = len(log_weights)
-    steps = jnp.cumsum(jax.nn.softmax(log_weights))
-    places = (jnp.arange(count) + uniform(key, ())) / count
-    return jnp.clip(jnp.searchsorted(steps, places * steps[-1]), 0, count - 1)
 
 
 def _relative_ess(log_weights: Array) -> Array:

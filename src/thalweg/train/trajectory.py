@@ -19,6 +19,7 @@ from thalweg.core import (
     typed_key,
     whole_number,
 )
+from thalweg.energies import RBM
 from thalweg.evaluate import partition
 from thalweg.evaluate.intervals import check_confidence
 from thalweg.evaluate.likelihood import as_energy_of_points, log_likelihood, require_rows, rows_of
@@ -30,12 +31,12 @@ from thalweg.evaluate.trajectory import (
     fit_base,
     follow,
     join_groups,
+    make_path,
 )
 from thalweg.spaces import Finite, Interval, Positive, Real, as_points, on_reals
 
 _EXACT_STATES, _EXACT_DIMENSIONS = 2**18, 2
 _LEAST_GROUPS, _LEAST_CHAINS = 4, 8
-_MOVES = 3
 
 
 class TrajectoryLogZ:
@@ -45,7 +46,8 @@ class TrajectoryLogZ:
     row, in nats), each with the ends of its interval, ``…_low`` and ``…_high``; the report draws the band. Keep the
     best checkpoint by ``keep_best="test_log_likelihood"``.
 
-    Where log Z can be computed exactly (closed form, at most 2^18 states, at most 2 dimensions) it is. Elsewhere a
+    Where log Z can be computed exactly (closed form, at most 2^18 states of the space or of one layer of a Boltzmann
+    machine, at most 2 dimensions) it is. Elsewhere a
     population of weighted chains follows the model: from one evaluation to the next it is annealed from the old energy
     to the new one, and the mean weight gives the change of log Z. This is far cheaper than an estimate from nothing,
     since the model changes little in between. Independent groups of chains give the interval. As in every such
@@ -62,10 +64,11 @@ class TrajectoryLogZ:
         key: random key; each evaluation uses the key folded with the update's number.
         space: where ``x`` lives, if the energy has no space.
         kernel: a kernel that leaves its target invariant; by default `HMC` in real coordinates, whose step size follows
-            the acceptance, or `GibbsWithGradients` on a finite space.
+            the acceptance, `GibbsWithGradients` on a finite space, or the Gibbs sweeps of a Boltzmann machine.
         chains: the number of chains.
         groups: the number of independent groups they form.
-        moves: the number of kernel steps at each step of the annealing; by default 3, or the number of sites.
+        moves: the number of kernel steps at each step of the annealing; by default 3, or the number of sites
+            for `GibbsWithGradients`.
         widest: start anew if log Z is known to less than plus or minus this.
         confidence: the probability that an interval covers the truth.
 
@@ -125,28 +128,27 @@ class TrajectoryLogZ:
             )
         data = as_points(space, self._data, "data")
         key_z, key_rows = jax.random.split(jax.random.fold_in(self._key, run.step))
-        if _is_exact(energy, space):
-            log_z = partition.log_z(energy, key=key_z, confidence=self._confidence)
-        else:
+        log_z = _exact(energy, space, key_z, self._confidence)
+        if log_z is None:
             log_z = self._carry(energy, space, data, run.source, key_z)
         self.log_z = log_z
         fit = log_likelihood(energy, data, key=key_rows, log_z=log_z, confidence=self._confidence)
         return _named("log_z", log_z) | _named("test_log_likelihood", fit)
 
     def _carry(self, energy: Any, space: Space, data: PyTree, source: Any, key: PRNGKeyArray) -> Estimate:
-        base, coordinates = fit_base(space, data)
-        kernel = default_kernel(base) if self._kernel is None else self._kernel
-        moves = self._moves or (math.prod(space.shape) if isinstance(space, Finite) else _MOVES)
+        base, coordinates = fit_base(energy, space, data)
+        kernel, moves = default_kernel(base)
+        kernel, moves = kernel if self._kernel is None else self._kernel, self._moves or moves
         key_follow, key_begin, key_base = jax.random.split(key, 3)
         target = on_reals(energy, coordinates)
         log_z = None
         # another source is another call of `fit`: a resumed run, whose weights may have come from elsewhere
         if self._population is not None and self._source is source:
-            log_z = self._follow(kernel, self._energy, target, base.space, key_follow, self._population, moves)
+            log_z = self._follow(kernel, make_path(base, self._energy, target), key_follow, self._population, moves)
         if log_z is None or log_z.high - log_z.value > self._widest:
             self.restarts += 1
             population = begin(kernel, base, key_begin, self._groups, self._chains)
-            log_z = self._follow(kernel, base, target, base.space, key_base, population, moves)
+            log_z = self._follow(kernel, make_path(base, base, target), key_base, population, moves)
         self._energy, self._source = target, source
         if log_z is None:
             self._population = None
@@ -154,11 +156,9 @@ class TrajectoryLogZ:
             return Estimate(math.nan, math.nan, math.nan, self._confidence, "trajectory", warning=warning)
         return log_z
 
-    def _follow(
-        self, kernel: Any, first: Any, second: Any, space: Any, key: PRNGKeyArray, old: Population, moves: int
-    ) -> Estimate | None:
+    def _follow(self, kernel: Any, path: Any, key: PRNGKeyArray, old: Population, moves: int) -> Estimate | None:
         """Carry the population along; None if it did not get there."""
-        population, reached = follow(kernel, first, second, space, key, old, moves)
+        population, reached = follow(kernel, path, key, old, moves)
         group_log_z = population.group_log_z()
         if not reached or not np.any(np.isfinite(group_log_z)):
             return None
@@ -170,9 +170,17 @@ def _named(name: str, estimate: Estimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def _is_exact(energy: Any, space: Space) -> bool:
-    if isinstance(energy, HasLogZ):
-        return True
+def _exact(energy: Any, space: Space, key: PRNGKeyArray, confidence: float) -> Estimate | None:
+    """The exact log Z where it is quickly computed."""
+    few = isinstance(energy, RBM) and min(energy.visible.units, energy.hidden.units) <= math.log2(_EXACT_STATES)
+    machine = energy.exact_log_z() if few else None
+    if machine is not None:
+        value = float(machine)
+        return Estimate(value, value, value, confidence, "exact", standard_error=0.0)
     if isinstance(space, Finite):
-        return space.size <= _EXACT_STATES
-    return isinstance(space, (Real, Positive, Interval)) and math.prod(space.shape) <= _EXACT_DIMENSIONS
+        known = space.size <= _EXACT_STATES
+    else:
+        known = isinstance(space, (Real, Positive, Interval)) and math.prod(space.shape) <= _EXACT_DIMENSIONS
+    if known or isinstance(energy, HasLogZ):
+        return partition.log_z(energy, key=key, confidence=confidence)
+    return None
