@@ -27,7 +27,7 @@ from thalweg.core import (
 from thalweg.data import Dataset
 from thalweg.energies import marginal
 from thalweg.evaluate import partition
-from thalweg.evaluate.intervals import check_confidence, falling, join_sides, student
+from thalweg.evaluate.intervals import check_confidence, falling, join_sides, student_quantile
 from thalweg.spaces import Counts, Discrete, Product, as_points
 
 LEAST_ROWS = 2
@@ -286,7 +286,7 @@ def per_unit(rows: Rows, units: np.ndarray) -> tuple[Estimate, Estimate, Estimat
     log_p = values - log_z.value
     value = float(np.mean(log_p)) / unit
     error = float(np.std(log_p - value * units, ddof=1)) / (unit * math.sqrt(count))
-    side = student(confidence, count - 1) * error
+    side = student_quantile(confidence, count - 1) * error
     sides = (log_z.high - log_z.value) / unit, (log_z.value - log_z.low) / unit
     data = Estimate(value, value - side, value + side, confidence, f"mean of {count} rows", count, None, error)
     z_error = 0.0 if log_z.low == log_z.high else log_z.standard_error

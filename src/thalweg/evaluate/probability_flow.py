@@ -37,7 +37,7 @@ from thalweg.core import (
     whole_number,
 )
 from thalweg.energies import Gaussian
-from thalweg.evaluate.intervals import check_confidence, mean_interval, student
+from thalweg.evaluate.intervals import check_confidence, student_estimate, student_quantile
 from thalweg.evaluate.likelihood import require_rows, rows_of
 from thalweg.spaces import Real, as_points
 
@@ -152,11 +152,11 @@ def probability_flow_log_likelihood(
     rows = len(values)
     kind = f"{flow.probes} Hutchinson probes" if flow.probes else "exact trace"
     method = f"probability flow, {kind}, mean of {rows} rows"
-    estimate = mean_interval(values.mean(axis=1), confidence, method)
+    estimate = student_estimate(values.mean(axis=1), confidence, method)
     total = estimate.standard_error or 0.0
     probe_error = math.sqrt(np.mean(np.var(values, axis=1, ddof=1)) / flow.probes / rows) if flow.probes else 0.0
     errors = {"data": math.sqrt(max(0.0, total**2 - probe_error**2)), "trace": probe_error}
-    sides = {name: student(confidence, rows - 1) * error for name, error in errors.items()}
+    sides = {name: student_quantile(confidence, rows - 1) * error for name, error in errors.items()}
     parts = {
         name: estimate._replace(
             low=estimate.value - side,

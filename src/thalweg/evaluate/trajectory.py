@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from thalweg.core import Energy, Estimate, Kernel, Module, Space, Tunable, compiled, energies
 from thalweg.core.random import fold_in, split, uniform
 from thalweg.energies import RBM
-from thalweg.evaluate.intervals import student
+from thalweg.evaluate.intervals import student_quantile
 from thalweg.evaluate.smc import systematic, take
 from thalweg.samplers import HMC, Gibbs, GibbsWithGradients
 from thalweg.spaces import Coordinates, Finite, Real, coordinates_of, to_real
@@ -327,6 +327,6 @@ def join_groups(group_log_z: np.ndarray, confidence: float) -> Estimate:
     weights = np.exp(group_log_z - top)
     value = top + math.log(float(np.mean(weights)))
     error = float(np.std(weights, ddof=1) / np.mean(weights)) / math.sqrt(count)
-    side = student(confidence, count - 1) * error
+    side = student_quantile(confidence, count - 1) * error
     ess = float(np.sum(weights) ** 2 / np.sum(weights**2))
     return Estimate(value, value - side, value + side, confidence, f"trajectory of {count} groups", ess, None, error)
