@@ -117,11 +117,9 @@ def perplexity(
     """
     known = space_of(energy) if space is None else space
     if not is_discrete(known):
-        got = "an energy without a space" if known is None else f"one on {known}"
-        raise ValueError(
-            f"expected an energy of words, on a finite space or Counts, for perplexity, got {got}; "
-            "use log_likelihood or bits_per_dim for continuous points"
-        )
+        got = "one without a space" if known is None else f"one on {known}"
+        fix = "give space=..." if known is None else "use log_likelihood or bits_per_dim for continuous points"
+        raise ValueError(f"expected an energy of words, on a finite space or Counts, for perplexity, got {got}; {fix}")
     rows = evaluate_rows(energy, data, key=key, space=space, log_z=log_z, confidence=confidence, **options)
     estimate, data_part, log_z_part = per_unit(rows, _tokens(known, rows, tokens))
 

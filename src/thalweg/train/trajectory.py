@@ -47,15 +47,14 @@ class TrajectoryLogZ:
     best checkpoint by ``keep_best="test_log_likelihood"``.
 
     Where log Z can be computed exactly (closed form, at most 2^18 states of the space or of one layer of a Boltzmann
-    machine, at most 2 dimensions) it is. Elsewhere a
-    population of weighted chains follows the model: from one evaluation to the next it is annealed from the old energy
-    to the new one, and the mean weight gives the change of log Z. This is far cheaper than an estimate from nothing,
-    since the model changes little in between. Independent groups of chains give the interval. As in every such
-    estimate, a mode that no chain has found is missing from log Z.
+    machine, at most 2 dimensions) it is. Elsewhere a population of weighted chains follows the model: from one
+    evaluation to the next it is annealed from the old energy to the new one, and the mean weight gives the change of
+    log Z. Since the model changes little in between, few steps suffice. Independent groups of chains give the interval.
+    As in every such estimate, a mode that no chain has found is missing from log Z.
 
     The first evaluation anneals from a base density fitted to the data. So does an evaluation where the interval
-    became wider than ``widest``, or where the chains could not follow, and the first one after a run was resumed. If
-    the model is not reached from the base either, the numbers are NaN.
+    became wider than ``widest``, or where the chains could not follow, and the first one after a run was resumed, whose
+    numbers are then not those of an uninterrupted run. If the model is not reached from the base either, they are NaN.
 
     Reference: Béreux et al. (2025), ICLR.
 
@@ -69,7 +68,7 @@ class TrajectoryLogZ:
         groups: the number of independent groups they form.
         moves: the number of kernel steps at each step of the annealing; by default 3, or the number of sites
             for `GibbsWithGradients`.
-        widest: start anew if log Z is known to less than plus or minus this.
+        widest: start anew where the interval of log Z reaches further than this above its value.
         confidence: the probability that an interval covers the truth.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
