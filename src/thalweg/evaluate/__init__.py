@@ -14,6 +14,7 @@ from thalweg.evaluate.inception_scores import (
     image_scores,
     inception_score,
 )
+from thalweg.evaluate.information import entropy, kl
 from thalweg.evaluate.mmd import mmd
 from thalweg.evaluate.modes import ModeCoverage, ModeWeights, mode_coverage, mode_weights
 from thalweg.evaluate.mutual_information import mutual_information
@@ -33,11 +34,13 @@ __all__ = [
     "class_scores",
     "classifier_two_sample",
     "digit_network",
+    "entropy",
     "fisher_divergence",
     "frechet_distance",
     "image_scores",
     "inception_score",
     "kernel_stein_discrepancy",
+    "kl",
     "mmd",
     "mode_coverage",
     "mode_weights",

@@ -105,7 +105,11 @@ def _default(rows: np.ndarray, rng: np.random.Generator) -> Any:
     features = Nystroem(gamma=0.5 / rows.shape[1], n_components=min(_LANDMARKS, -(-len(rows) // 4)), random_state=seed)
     smooth = make_pipeline(StandardScaler(), features, LogisticRegression(max_iter=1000))
     local = HistGradientBoostingClassifier(
-        max_iter=50, learning_rate=0.05, max_depth=3, early_stopping=False, random_state=seed
+        max_iter=50,
+        learning_rate=0.05,
+        max_depth=3,
+        early_stopping=False,  # pyright: ignore[reportArgumentType]
+        random_state=seed,
     )
     return VotingClassifier([("smooth", smooth), ("local", local)], voting="soft")
 
@@ -133,9 +137,8 @@ def _accuracy_estimate(right_x: np.ndarray, right_y: np.ndarray, confidence: flo
     low, high = wilson(counts, sizes, confidence)
     value = float(shares.mean())
     below, above = (float(np.hypot(*reach)) / 2 for reach in (shares - low, high - shares))
-    return Estimate(
-        value, value - below, value + above, confidence, f"mean over {sizes.sum()} held-out rows", ess=float(sizes.sum())
-    )
+    method = f"mean over {sizes.sum()} held-out rows"
+    return Estimate(value, value - below, value + above, confidence, method, ess=float(sizes.sum()))
 
 
 def _auc_estimate(auc: float, first: int, second: int, confidence: float) -> Estimate:
@@ -148,7 +151,7 @@ def _auc_estimate(auc: float, first: int, second: int, confidence: float) -> Est
         return np.sqrt(share / (first * second))
 
     gap = lambda theta: abs(auc - theta) - z * error(theta)
-    low = brentq(gap, 0, auc) if auc > 0 and gap(0.0) > 0 else 0.0
-    high = brentq(gap, auc, 1) if auc < 1 and gap(1.0) > 0 else 1.0
+    # the distance is larger at the ends of [0, 1], where the error is zero, and smaller right beside the AUC
+    low, high = (brentq(gap, end, auc + 1e-9 * (end - auc)) if auc != end else end for end in (0.0, 1.0))
     method = f"rank sum of {first} and {second} held-out rows"
-    return Estimate(float(auc), float(low), float(high), confidence, method, standard_error=float(error(auc)))
+    return Estimate(float(auc), float(low), float(high), confidence, method, standard_error=float(error(auc)))  # pyright: ignore[reportArgumentType]

@@ -198,7 +198,9 @@ def _assign(modes: Any, samples: Any, radius: Any, weights: Any) -> tuple[np.nda
         apart = np.asarray(_distances(middles, middles)) + np.diag(np.full(len(middles), np.inf))
         radius = float(apart.min()) / 2
         if not 0 < radius < np.inf:
-            raise ValueError("expected at least two centres, all different, got others; give radius, or the centres once")
+            raise ValueError(
+                "expected at least two centres, all different, got others; give radius, or the centres once"
+            )
     distances = np.asarray(_distances(rows, middles))
     assigned = np.where(distances.min(axis=1) <= radius, distances.argmin(axis=1), -1)
     return assigned, np.eye(len(middles))[assigned], _true_weights(weights, np.full(len(middles), 1 / len(middles)))

@@ -64,7 +64,7 @@ def mutual_information(
         x: ``(n, *event)``, at least 200 points of a continuous variable.
         y: ``(n, *event)``, likewise, row by row the partner of x.
         key: random key for all randomness.
-        updates: the number of training updates of each model, in multiples of ten.
+        updates: the number of training updates of each model; more of them find finer structure.
         confidence: of the interval.
         progress: show a progress bar.
 
@@ -105,7 +105,9 @@ def mutual_information(
     method = f"telescope of {updates // _INTERVAL} frozen models"
     mean = mean_estimate(log_ratios, confidence, f"mean over {len(held_out)} held-out pairs")
     if not math.isfinite(mean.value):
-        raise ValueError("expected a training that stays finite, got NaN; look for values that repeat very often in x or y")
+        raise ValueError(
+            "expected a training that stays finite, got NaN; look for values that repeat very often in x or y"
+        )
     return sum_of_estimates({"held_out": (1, mean), **parts}, confidence, method)
 
 
@@ -114,8 +116,8 @@ def _rows(x: Any, name: str) -> np.ndarray:
     for leaf in jax.tree.leaves(points):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ValueError(
-                f"expected a continuous variable {name} as floating-point numbers, got {leaf.dtype}; the information of "
-                "labels needs no densities: count them"
+                f"expected a continuous variable {name} as floating-point numbers, got {leaf.dtype}; "
+                "the information of labels needs no densities: count them"
             )
     return np.asarray(flatten(points), np.float64)
 
@@ -201,7 +203,7 @@ def _log_z(key: PRNGKeyArray, model: _Corrected, confidence: float) -> Estimate:
     """log Z by sequential Monte Carlo from the model's Gaussian part, with the error between groups of chains."""
     changes = np.asarray(_log_z_changes(model, jax.random.split(key, _GROUPS)), np.float64)
     ratios = np.exp(changes - changes.max())  # each is an unbiased estimate of Z over the Gaussian's, up to a factor
-    value = float(model.gaussian.log_z) + changes.max() + math.log(ratios.mean())
+    value = float(model.gaussian.log_z + changes.max() + math.log(ratios.mean()))
     error = float(ratios.std(ddof=1) / ratios.mean() / math.sqrt(_GROUPS))
     return normal_estimate(value, error, confidence, "sequential Monte Carlo", ess=float(_GROUPS * _CHAINS))
 

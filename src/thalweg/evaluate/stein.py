@@ -165,10 +165,7 @@ def kernel_stein_discrepancy(
         # samples that are all equal have no error
         ratio = jnp.where(error > 0, mean / error, jnp.sign(mean) * jnp.inf)
         return TestResult(float(mean), float(ndtr(-ratio)), f"{method}, normal limit of {len(values)} pairs")
-    if not draws:
-        signs = jnp.ones((len(z), 1), z.dtype)
-    else:
-        signs = _signs(typed_key(key), len(z), draws, change, z.dtype)
+    signs = _signs(typed_key(key), len(z), draws, change) if draws else jnp.ones((len(z), 1))
     sums = _quadratic_forms(kernel, statistic == "v", z, s, width, signs)
     pairs = len(z) * (len(z) if statistic == "v" else len(z) - 1)
     observed = float(sums[0]) / pairs
@@ -246,15 +243,20 @@ def _paired(kernel: str, z: Float[Array, "n d"], s: Float[Array, "n d"], width: 
 
 
 @compiled
-def _signs(key: PRNGKeyArray, rows: int, draws: int, change: float, dtype: Any) -> Float[Array, "n draws"]:
+def _signs(key: PRNGKeyArray, rows: int, draws: int, change: float) -> Float[Array, "n b"]:
     """A column of ones for the observed statistic, then columns of signs that change with the given probability."""
     steps = jnp.where(jax.random.bernoulli(key, change, (rows, draws)), -1, 1)
-    return jnp.concatenate([jnp.ones((rows, 1), dtype), jnp.cumprod(steps, axis=0).astype(dtype)], axis=1)
+    return jnp.concatenate([jnp.ones((rows, 1)), jnp.cumprod(steps, axis=0)], axis=1)
 
 
 @compiled
 def _quadratic_forms(
-    kernel: str, diagonal: bool, z: Float[Array, "n d"], s: Float[Array, "n d"], width: Array, signs: Float[Array, "n b"]
+    kernel: str,
+    diagonal: bool,
+    z: Float[Array, "n d"],
+    s: Float[Array, "n d"],
+    width: Array,
+    signs: Float[Array, "n b"],
 ) -> Float[Array, " b"]:
     """``Σ WᵢWⱼ h(xᵢ, xⱼ)`` for every column W of signs, with or without i = j, block of rows by block of rows."""
     z = centre(z)
