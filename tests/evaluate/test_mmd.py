@@ -38,10 +38,9 @@ def test_the_estimate_is_unbiased_for_the_closed_form(key):
     # N(0, 1) and N(m, 1): E k(x, x') = (1 + 2/ℓ²)^(-1/2), and E k(x, y) has the further factor exp(-m²/2(ℓ² + 2))
     shift, width = 0.8, 1.5
     x, y = jax.random.normal(key, (2, 200, 40, 1))
-    values = [
-        mmd(a, b + shift, key=key, bandwidths=width, permutations=0).parts["mmd_squared"][width]
-        for a, b in zip(x, y, strict=True)
-    ]
+    both = zip(x, y + shift, strict=True)
+    results = [mmd(*each, key=key, bandwidths=width, permutations=0) for each in both]
+    values = [each.parts["mmd_squared"][width] for each in results]
     truth = 2 / np.sqrt(1 + 2 / width**2) * (1 - np.exp(-(shift**2) / (2 * (width**2 + 2))))
     error = np.std(values, ddof=1) / np.sqrt(200)
     assert abs(np.mean(values) - truth) < 4 * error

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
-from scipy.optimize import brentq
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
@@ -13,6 +12,7 @@ from thalweg.core import Estimate, check_instance, typed_key, whole_number
 from thalweg.evaluate.flat_samples import flat_pair
 from thalweg.evaluate.intervals import check_confidence, wilson
 from thalweg.evaluate.result import TestResult
+from thalweg.evaluate.roc import score_limits
 
 # samples needed in each set: half of them train the classifier, and four against four give p-values down to 1/70
 _LEAST = 8
@@ -83,7 +83,7 @@ def classifier_two_sample(
     # half-integers, so sums of ranks are exact
     observed = ranks[:first].sum()
     above = sum(rng.permutation(ranks)[:first].sum() >= observed for _ in range(permutations))
-    auc = (observed - first * (first + 1) / 2) / (first * len(test_y))
+    auc = float(observed - first * (first + 1) / 2) / (first * len(test_y))
     # for sets of different size, the classifier's even chance is the share of x in its training rows
     taken = chances > len(train_x) / len(rows)
     parts = {
@@ -91,7 +91,7 @@ def classifier_two_sample(
         "accuracy": _accuracy_estimate(taken[:first], ~taken[first:], confidence),
     }
     method = f"held-out AUC of {name}, {permutations} permutations"
-    return TestResult(float(auc), (1 + int(above)) / (1 + permutations), method, parts)
+    return TestResult(auc, (1 + int(above)) / (1 + permutations), method, parts)
 
 
 def _default(rows: np.ndarray, rng: np.random.Generator) -> Any:
@@ -142,16 +142,5 @@ def _accuracy_estimate(right_x: np.ndarray, right_y: np.ndarray, confidence: flo
 
 
 def _auc_estimate(auc: float, first: int, second: int, confidence: float) -> Estimate:
-    """Newcombe's interval: the AUC values whose distance is the given multiple of their own standard error."""
-    z = float(ndtri((1 + confidence) / 2))
-    half = (first + second) / 2 - 1
-
-    def error(theta: float) -> float:
-        share = theta * (1 - theta) * (1 + half * ((1 - theta) / (2 - theta) + theta / (1 + theta)))
-        return np.sqrt(share / (first * second))
-
-    gap = lambda theta: abs(auc - theta) - z * error(theta)
-    # the distance is larger at the ends of [0, 1], where the error is zero, and smaller right beside the AUC
-    low, high = (brentq(gap, end, auc + 1e-9 * (end - auc)) if auc != end else end for end in (0.0, 1.0))
-    method = f"rank sum of {first} and {second} held-out rows"
-    return Estimate(float(auc), float(low), float(high), confidence, method, standard_error=float(error(auc)))  # pyright: ignore[reportArgumentType]
+    limits = score_limits(auc, first, second, float(ndtri((1 + confidence) / 2)))
+    return Estimate(auc, *limits, confidence, f"rank sum of {first} and {second} held-out rows")

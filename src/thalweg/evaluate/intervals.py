@@ -1,24 +1,40 @@
-"""Confidence intervals of means and shares."""
+"""Confidence intervals: their level, those of means, shares and sums, and the random numbers of a bootstrap."""
 
 from typing import Any
 
+import jax
 import numpy as np
 from scipy.special import ndtri
 
-from thalweg.core import Estimate, between, static_number
+from thalweg.core import Estimate, static_number, typed_key
+from thalweg.core.checks import real
 
 
 def check_confidence(confidence: Any) -> float:
-    """A confidence level as a number strictly between 0 and 1.
+    """``confidence`` as a number between 0 and 1, both excluded.
 
-    >>> check_confidence(0.95)
-    0.95
+    >>> check_confidence(95)
+    Traceback (most recent call last):
+    ValueError: expected confidence between 0 and 1, got 95; give for example 0.95
     """
+    level = static_number("confidence", confidence, real)
+    if not 0 < level < 1:
+        raise ValueError(f"expected confidence between 0 and 1, got {confidence}; give for example 0.95")
+    return level
 
-    def check(name: str, value: Any, scalar: bool = False) -> Any:
-        return between(name, value, 1e-6, 1 - 1e-6, "0.95 is usual", scalar=scalar)
 
-    return static_number("confidence", confidence, check)
+def normal_quantile(confidence: float) -> float:
+    """How many standard errors an interval reaches to either side.
+
+    >>> round(normal_quantile(0.95), 3)
+    1.96
+    """
+    return float(ndtri((1 + confidence) / 2))
+
+
+def bootstrap_generator(key: Any) -> np.random.Generator:
+    """The random numbers of a bootstrap, from a random key; those of ``jax.random.key(0)`` without one."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(0) if key is None else typed_key(key))))
 
 
 def mean_estimate(values: Any, confidence: float, method: str) -> Estimate:
@@ -38,7 +54,7 @@ def normal_estimate(value: float, error: float, confidence: float, method: str, 
     >>> print(normal_estimate(2.0, 0.5, 0.95, "by hand"))
     2  [1.02002, 2.97998] at 95%, by hand
     """
-    reach = float(ndtri((1 + confidence) / 2)) * error
+    reach = normal_quantile(confidence) * error
     return Estimate(value, value - reach, value + reach, confidence, method, standard_error=error, **more)
 
 
@@ -52,7 +68,7 @@ def wilson(count: Any, total: Any, confidence: float) -> tuple[np.ndarray, np.nd
     (0.0, 0.2775)
     """
     count, total = np.asarray(count, float), np.asarray(total, float)
-    z = float(ndtri((1 + confidence) / 2))
+    z = normal_quantile(confidence)
     share = count / total
     middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
     reach = z * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2)) / (1 + z**2 / total)
@@ -81,6 +97,6 @@ def sum_of_estimates(parts: dict[str, tuple[int, Estimate]], confidence: float, 
         confidence,
         method,
         warning="; ".join(warnings) or None,
-        standard_error=float((below + above) / 2 / ndtri((1 + confidence) / 2)),
+        standard_error=float((below + above) / 2 / normal_quantile(confidence)),
         parts={name: part for name, (_, part) in parts.items()},
     )
