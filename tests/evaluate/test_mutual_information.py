@@ -16,8 +16,8 @@ from thalweg.experiments.information import pairs
 def test_a_correlation_is_measured(key):
     key_data, key_fit = jax.random.split(key)
     x = pairs(key_data, 4000, 2)  # half a nat
-    result = mutual_information(x[:, 0], x[:, 1:], key=key_fit, updates=300)
-    assert abs(result.value - 0.5) < 0.06 and result.low < result.value < result.high
+    result = mutual_information(x[:, 0], x[:, 1:], key=key_fit, updates=100)
+    assert abs(result.value - 0.5) < 0.1 and result.low < result.value < result.high
     assert set(result.parts) == {"held_out", "log_z_both", "log_z_x", "log_z_y"}
 
 

@@ -40,7 +40,8 @@ def mmd(x: Any, y: Any, *, key: PRNGKeyArray, bandwidths: Any = None, permutatio
         key: the random key of the permutations.
         bandwidths: one or several ℓ; by default five, from half the 5 % quantile of the distances between samples to
             twice the 95 % quantile, by equal factors. They are those of 300 samples chosen at random from both sets.
-        permutations: their number; 0 gives no p-value. Time grows as ``(n + m)²`` times their number, memory does not.
+        permutations: their number; 0 gives no p-value. Time grows as ``(n + m)²`` times their number,
+            memory as ``n + m`` times it.
 
     Returns:
         `TestResult`; ``parts["mmd_squared"]`` has the unbiased MMD² of every bandwidth.
