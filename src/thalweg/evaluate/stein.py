@@ -105,9 +105,9 @@ def kernel_stein_discrepancy(
     The statistics are ``u``, the mean of h over pairs i ≠ j, unbiased; ``v``, over all pairs, never negative: ``v =
     ((n-1)u + mean h(xᵢ, xᵢ)) / n``; and ``linear``, over the pairs (1, 2), (3, 4), …, whose time grows as n. The first
     two are compared with a wild bootstrap, ``Σ WᵢWⱼ h(xᵢ, xⱼ)`` with random signs W, and ``p = (1 + #{bootstrap ≥
-    observed}) / (1 + bootstrap)``, the same for both; the last with its normal limit. Over 500 replicates of 200 samples
-    of N(0, I) in two dimensions (1000 for ``linear``) p-values are uniform; the power at level 0.05 against a shift of
-    0.3 in each coordinate is above 0.95 with 200 samples (``u``, ``v``) and with 4000 samples (``linear``).
+    observed}) / (1 + bootstrap)``, the same for both; the last with its normal limit. Over 500 replicates of 200
+    samples of N(0, I) in two dimensions (1000 for ``linear``) p-values are uniform; the power at level 0.05 against a
+    shift of 0.3 in each coordinate is above 0.95 with 200 samples (``u``, ``v``) and with 4000 samples (``linear``).
 
     References: Liu, Lee and Jordan (2016) and Chwialkowski, Strathmann and Gretton (2016), ICML; Gorham and Mackey
     (2017), ICML, for the inverse multiquadric.
