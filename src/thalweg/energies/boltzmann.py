@@ -99,6 +99,11 @@ class BoltzmannMachine(HasExactLogZ, HasHiddenUnits):
         return self.joint.bias.shape[0] - self.visible
 
     @property
+    def pairs(self) -> Any:
+        """The part of the energy with biases and pairwise weights, over all units."""
+        return self.joint.pairs if isinstance(self.joint, ThirdOrder) else self.joint
+
+    @property
     def space(self) -> Binary:  # pyright: ignore[reportIncompatibleVariableOverride]
         return Binary(self.visible)
 
@@ -187,16 +192,12 @@ class BoltzmannMachine(HasExactLogZ, HasHiddenUnits):
         if standardise:
             raise ValueError("expected standardise=False for a BoltzmannMachine, got True; only an RBM has it")
         mu = jnp.concatenate([moments.visible_mean, moments.hidden_mean])
-
-        def pairs(machine: Any) -> Any:
-            return machine.joint.pairs if isinstance(machine.joint, ThirdOrder) else machine.joint
-
-        g_b, g_w = pairs(gradient).bias, pairs(gradient).coupling.weights
-        connected = jnp.asarray(links(pairs(self)))
+        g_b, g_w = gradient.pairs.bias, gradient.pairs.coupling.weights
+        connected = jnp.asarray(links(self.pairs))
         # in terms of b' with b = b' - Wμ, of which W is the symmetric part of the weights
         weights = g_w - jnp.where(connected, jnp.outer(g_b, mu) + jnp.outer(mu, g_b), 0.0) / 2
         bias = g_b - (weights + weights.T) / 2 @ mu
-        parts = lambda machine: (pairs(machine).coupling.weights, pairs(machine).bias)
+        parts = lambda machine: (machine.pairs.coupling.weights, machine.pairs.bias)
         return eqx.tree_at(parts, gradient, (weights, bias))
 
     def _joint_energy(self, x: Array, h: Array) -> Array:
