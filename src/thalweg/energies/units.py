@@ -355,7 +355,8 @@ class ReplicatedSoftmaxUnits(AbstractUnits):
     D is the sum of the counts of the document, which a sweep keeps, and the hidden biases count D times:
     ``E(v, h) = -vᵀWh - bᵀv - D·cᵀh - log(D!/Π_k v_k!)``. The last term is the number of orders of the words, so that
     ``exp(-E)`` is a probability of counts. Energies of documents of different lengths are not comparable:
-    ``p(v | D)`` has a log Z for each D, and chains must start at documents of the data's lengths. Reference: Salakhutdinov and Hinton (2009), NIPS.
+    ``p(v | D)`` has a log Z for each D, and chains must start at documents of the data's lengths. Reference:
+    Salakhutdinov and Hinton (2009), NIPS.
 
     Args:
         bias: the biases ``(words,)``, or the number of words in the vocabulary.

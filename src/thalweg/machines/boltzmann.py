@@ -20,6 +20,7 @@ from thalweg.train import Run, fit
 # up to this many units every update sums over all states
 _FEW_UNITS = 12
 _RATE, _RATE_EXACT, _AVERAGE = 0.05, 0.02, 0.999
+_EPOCHS, _UPDATES = 20, 5000
 
 
 def train_boltzmann(
@@ -27,7 +28,7 @@ def train_boltzmann(
     hidden: int = 0,
     *,
     key: PRNGKeyArray,
-    epochs: int = 100,
+    epochs: int | None = None,
     method: str = "auto",
     mask: Any = None,
     triples: Any = None,
@@ -47,7 +48,7 @@ def train_boltzmann(
         data: zeros and ones, ``(rows, units)``; pictures are flattened. A `Dataset` gives its training rows.
         hidden: the number of hidden units.
         key: the random key.
-        epochs: the number of passes over the data.
+        epochs: the number of passes over the data; by default as many as make 5000 updates, but at least 20.
         method: ``"auto"``, ``"exact"``, ``"mean_field"`` or ``"gibbs"``.
         mask: which units are connected, boolean over all units, the visible ones first; by default all of them.
         triples: units that interact by three, ``(t, 3)``.
@@ -58,13 +59,15 @@ def train_boltzmann(
 
     >>> import jax, jax.numpy as jnp, numpy as np, thalweg as tw
     >>> data = np.array([[1, 1, 0], [0, 0, 1], [1, 0, 1]] * 30)
-    >>> run = tw.machines.train_boltzmann(data, key=jax.random.key(0))
+    >>> run = tw.machines.train_boltzmann(data, key=jax.random.key(0), epochs=500)
     >>> bool(jax.vmap(run.energy.log_prob)(jnp.asarray(data)).mean() > -1.5)  # independent bits have -1.91
     True
     """
     rows = as_points(Binary(as_rows(data).shape[1]), as_rows(data), "data")
     method = one_of("method", method, ("auto", "exact", "mean_field", "gibbs"))
-    epochs, batch_size = whole_number("epochs", epochs), min(whole_number("batch_size", batch_size), len(rows))
+    batch_size = min(whole_number("batch_size", batch_size), len(rows))
+    per_epoch = len(rows) // batch_size
+    epochs = max(_EPOCHS, -(-_UPDATES // per_epoch)) if epochs is None else whole_number("epochs", epochs)
     key_model, key_fit = jax.random.split(typed_key(key))
     machine = BoltzmannMachine(rows.shape[1], hidden, mask=mask, triples=triples, key=key_model)
     machine = _with_visible_biases(machine, rows)
@@ -79,7 +82,7 @@ def train_boltzmann(
     objective = ExactLikelihood() if exact else Centred(BoltzmannLikelihood(method))
     default = _RATE_EXACT if exact else _RATE
     rate = default if learning_rate is None else static_number("learning_rate", learning_rate, positive)
-    updates = epochs * (len(rows) // batch_size)
+    updates = epochs * per_epoch
     schedule = optax.linear_schedule(rate, 0.0, updates)
     return fit(
         machine,

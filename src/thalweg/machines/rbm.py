@@ -63,7 +63,7 @@ def train_rbm(
 
     >>> import jax, jax.numpy as jnp, numpy as np, thalweg as tw
     >>> data = np.repeat(np.eye(4, dtype=int), 2, axis=1)[np.arange(400) % 4]  # one of four pairs of bits is on
-    >>> run = tw.machines.train_rbm(data, hidden=8, key=jax.random.key(0), epochs=200)
+    >>> run = tw.machines.train_rbm(data, hidden=8, key=jax.random.key(0), epochs=500)
     >>> type(run.energy.visible).__name__, bool(jax.vmap(run.energy.log_prob)(jnp.asarray(data)).mean() > -3.0)
     ('BernoulliUnits', True)
     """
