@@ -199,7 +199,7 @@ def reproduce(
             (each, experiment.title, experiment.source, durations.in_words(took.get(each)))
             for each, experiment in EXPERIMENTS.items()
         ]
-        print_table(("experiment", "what it shows", "source", "took here"), rows)
+        print_table(("experiment", "what it shows", "source", "took here"), rows, unbroken=1)
         typer.echo(f"How long one takes is noted in {folder / durations.FILE} when it is run.")
         return
     if name not in EXPERIMENTS:

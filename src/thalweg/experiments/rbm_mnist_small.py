@@ -112,18 +112,13 @@ def _figure(key: PRNGKeyArray, numbers: dict[str, Any], rbm: RBM, rows: np.ndarr
     most = float(np.percentile(np.abs(weights), 99.5)) or 1.0
     few = jnp.asarray(rows[: _SHOWN // 2].astype(np.int32))
     rebuild = lambda v: rbm.visible.mean(rbm.visible.natural + rbm.hidden_means(v) @ rbm.weights.T)
-    start = jax.random.bernoulli(key, 0.5, (_SHOWN, 784)).astype(jnp.int32)
-    key_chain = jax.random.fold_in(key, 1)
+    key_start, key_chain = jax.random.split(key)
+    start = jax.random.bernoulli(key_start, 0.5, (_SHOWN, 784)).astype(jnp.int32)
     fantasies = sample(rbm, Gibbs(), start, key=key_chain, draws=1, burn_in=1000).draws[:, 0]
     shown = (
         ("weights of the hidden units", weights, (-most, most), 2),
         ("test rows, and their reconstructions below", np.concatenate([few, rebuild(few)]), (0.0, 1.0), 3),
-        (
-            "draws after 1000 sweeps from noise, as p(v | h)",
-            means(fantasies, rbm.hidden_means(fantasies)),
-            (0.0, 1.0),
-            4,
-        ),
+        ("draws after 1000 sweeps from noise, as means", rebuild(fantasies), (0.0, 1.0), 4),
     )
     for title, pictures, limits, place in shown:
         axes = panel(figure, (2, 2, place), theme, title=title)

@@ -2,8 +2,9 @@
 
 from thalweg.core import shorten_signatures
 from thalweg.machines.boltzmann import train_boltzmann
+from thalweg.machines.maximum_entropy import MaximumEntropyFit, fit_maximum_entropy
 from thalweg.machines.rbm import train_rbm
 
-__all__ = ["train_boltzmann", "train_rbm"]
+__all__ = ["MaximumEntropyFit", "fit_maximum_entropy", "train_boltzmann", "train_rbm"]
 
 shorten_signatures(globals(), __all__)
