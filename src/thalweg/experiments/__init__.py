@@ -218,6 +218,18 @@ EXPERIMENTS: dict[str, Experiment] = {
         "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.adaptive:adaptive_psi",
     ),
+    "bars-and-stripes": Experiment(
+        "bars-and-stripes",
+        "an RBM 16×16 on bars and stripes: CD, persistent chains, tempering and exact learning against the bound",
+        "MacKay (2003); the benchmark of PyDeep and of Fischer and Igel (2014)",
+        "thalweg.experiments.bars_and_stripes:bars_and_stripes",
+    ),
+    "rbm-mnist-small": Experiment(
+        "rbm-mnist-small",
+        "an RBM 784×16 on binary MNIST, plain and centred, with its exact log-likelihood",
+        "Melchior, Fischer and Wiskott (2016); the tutorial of PyDeep",
+        "thalweg.experiments.rbm_mnist_small:rbm_mnist_small",
+    ),
     "hopfield-capacity": Experiment(
         "hopfield-capacity",
         "how many random patterns a Hopfield network holds: 0.138 n by Hebb's rule, more by the others",
