@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 
 from thalweg import __version__
 from thalweg.cli.console import print_table
+from thalweg.cli.evaluation import evaluate
 from thalweg.runs.hints import did_you_mean
 from thalweg.runs.progress import say, working
 
@@ -146,6 +147,9 @@ def sample(
     with working("starting"):
         from thalweg.runs import sampling
     typer.echo(f"samples: {sampling.sample(run, chains=chains, steps=steps, seed=seed, progress=True)}")
+
+
+app.command(short_help="Evaluate a trained model: log-likelihood, tests, scores.")(evaluate)
 
 
 @app.command(short_help="Build the report of a run again.")
