@@ -101,9 +101,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     value, interval = _numbers(row)
-    if _is_number(row.get("p_value")) and not interval:
-        interval = f"p = {row['p_value']:.2g}"
-    return str(row.get("name")), value, interval, str(row.get("method") or ""), str(row.get("remark") or "")
+    chance = f"p = {row['p_value']:.2g}" if _is_number(row.get("p_value")) else ""
+    found = ", ".join(each for each in (interval, chance) if each)
+    return str(row.get("name")), value, found, str(row.get("method") or ""), str(row.get("remark") or "")
 
 
 def _numbers(row: dict[str, Any]) -> tuple[str, str]:

@@ -86,7 +86,7 @@ def energies_of_two(inside: np.ndarray, outside: np.ndarray, other: str, *, them
     >>> energies_of_two(np.arange(30.0), np.full(30, 1e6), "rings").axes[0].get_xlabel()
     'energy E(x)'
     """
-    (low, high), (least, most) = (np.ravel(frame(each.reshape(-1, 1))) for each in (inside, outside))
+    (low, high), (least, most) = np.ravel(frame(inside.reshape(-1, 1))), np.quantile(outside, (0.002, 0.998))
     reach = 2 * (high - low)
     edges = np.linspace(max(min(low, least), low - reach), min(max(high, most), high + reach), 60)
     figure = canvas(WIDTH, 3.4, theme)

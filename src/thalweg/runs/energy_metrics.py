@@ -30,12 +30,27 @@ def log_likelihood(subject: Subject, key: PRNGKeyArray) -> Computed:
         return _flow_likelihood(subject, rows, key)
     if subject.is_conditional:
         return _conditional_likelihood(subject, rows)
-    log_z = subject.log_z()
-    found = evaluate.log_likelihood(subject.model, rows.x, key=key, log_z=log_z, confidence=subject.confidence)
+    x, log_z = _inside(subject, rows), subject.log_z()
+    found = evaluate.log_likelihood(subject.model, x, key=key, log_z=log_z, confidence=subject.confidence)
     found = found._replace(method=f"{rows.words}, log Z by {log_z.method}", warning=None)
     # the warning of log Z stands beside it
     remark = "; ".join(each for each in (log_z.warning, *_say_density(subject)) if each)
     return Computed([from_estimate(metric, metric, found, remark=remark), from_estimate(metric, "log_z", log_z)])
+
+
+def _inside(subject: Subject, rows: Rows) -> np.ndarray:
+    """The rows inside the interval that chains are clipped to; those at its ends, of which it has none, move inside."""
+    space = subject.space
+    if not isinstance(space, Interval):
+        return rows.x
+    outside = int(np.sum(np.any((rows.x < space.low) | (rows.x > space.high), axis=tuple(range(1, rows.x.ndim)))))
+    if outside:
+        raise ValueError(
+            f"expected rows within [{space.low:g}, {space.high:g}], to which the chains are clipped, got {outside} of "
+            f"{len(rows.x)} rows outside, where the density is zero; widen clip_x and train again"
+        )
+    ends = np.array([space.low, space.high], rows.x.dtype)
+    return np.clip(rows.x, *np.nextafter(ends, ends[::-1]))
 
 
 def _say_density(subject: Subject) -> list[str]:
@@ -92,7 +107,8 @@ def bits_per_dim(subject: Subject, key: PRNGKeyArray) -> Computed:
     """Bits per pixel of images, or per site of discrete points."""
     rows, log_z = subject.rows, subject.log_z()
     bins = {} if subject.is_discrete else {"low": -1.0, "high": 1.0, "levels": _LEVELS}
-    found = evaluate.bits_per_dim(subject.model, rows.x, key=key, log_z=log_z, confidence=subject.confidence, **bins)
+    x = _inside(subject, rows)
+    found = evaluate.bits_per_dim(subject.model, x, key=key, log_z=log_z, confidence=subject.confidence, **bins)
     remark = "" if subject.is_discrete else f"pixels of {_LEVELS} values, spread over their bins"
     return _one("bits_per_dim", found._replace(method=f"{rows.words}, log Z by {log_z.method}"), remark)
 

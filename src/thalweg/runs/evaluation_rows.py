@@ -98,9 +98,8 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
     ('mmd', '', '', '', 'needs samples')
     """
     value, interval = format_number(row.value, row.low, row.high)
-    if row.p_value is not None and not interval:
-        interval = f"p = {row.p_value:.2g}"
-    return row.name, value, interval, row.method, row.remark
+    chance = "" if row.p_value is None else f"p = {row.p_value:.2g}"
+    return row.name, value, ", ".join(each for each in (interval, chance) if each), row.method, row.remark
 
 
 def from_estimate(metric: str, name: str, estimate: Estimate, *, remark: str = "", ideal: float | None = None) -> Row:
@@ -118,10 +117,16 @@ def from_estimate(metric: str, name: str, estimate: Estimate, *, remark: str = "
     return Row(metric, name, float(estimate.value), low, high, confidence, estimate.method, said, ideal=ideal, **known)
 
 
-def from_test(metric: str, result: Any, words: str, *, ideal: float | None = None) -> Row:
-    """A row of a `tw.evaluate.TestResult`: its statistic and its p-value; ``words`` say what was tested."""
+def from_test(
+    metric: str, result: Any, words: str, *, estimate: Estimate | None = None, ideal: float | None = None
+) -> Row:
+    """A row of a `tw.evaluate.TestResult`: its statistic and its p-value; ``words`` say what was tested.
+
+    ``estimate`` is the statistic with its interval, if it has one.
+    """
     value = float(result.statistic)
-    return Row(metric, metric, value, method=f"{words}, {result.method}", p_value=result.p_value, ideal=ideal)
+    row = Row(metric, metric, value) if estimate is None else from_estimate(metric, metric, estimate)
+    return row._replace(method=f"{words}, {result.method}", p_value=result.p_value, ideal=ideal)
 
 
 def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -24,8 +24,9 @@ def mmd(subject: Subject, key: PRNGKeyArray) -> Computed:
 def classifier_two_sample(subject: Subject, key: PRNGKeyArray) -> Computed:
     """The test by a classifier that samples and rows have one source."""
     samples, rows, words = _both(subject)
-    found = evaluate.classifier_two_sample(samples, rows, key=key)
-    return Computed([from_test("classifier_two_sample", found, words, ideal=0.5)])
+    found = evaluate.classifier_two_sample(samples, rows, key=key, confidence=subject.confidence)
+    auc = (found.parts or {}).get("auc")
+    return Computed([from_test("classifier_two_sample", found, words, estimate=auc, ideal=0.5)])
 
 
 def kernel_stein_discrepancy(subject: Subject, key: PRNGKeyArray) -> Computed:
