@@ -50,6 +50,7 @@ class Sign(HasFreeEnergy):
 SHIFT = jnp.array([0.5, -0.5])
 ROWS = {
     "MLP": lambda: te.MLP(2, 8, key=key()),
+    "RBM": lambda: te.RBM(3, 2, key=key()),
     "Banana": te.Banana,
     "Bernoulli": lambda: te.Bernoulli(jnp.array([0.3, 0.6])),
     "Beta": lambda: te.Beta(jnp.array([2.0, 1.5]), 1.5),
@@ -85,8 +86,9 @@ ROWS = {
     "tempered": lambda: te.tempered(te.MLP(2, 8, key=key()), 2.0),
     "two_bumps": te.two_bumps,
 }
-# a coupling is a part of an energy and none itself
-PARTS = {"Graph", "Grid", "Matrix"}
+# a coupling or a layer of units is a part of an energy and none itself
+PARTS = {"Graph", "Grid", "Matrix", "BernoulliUnits", "CategoricalUnits", "GaussianUnits", "ReLUUnits"}
+PARTS |= {"ReplicatedSoftmaxUnits", "SpinUnits"}
 # these take seconds to compile
 SLOW = {"ConvNet", "ResNet", "NoiseConditionalUNet", "NoiseConditionalScoreUNet"}
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ROWS]

@@ -73,7 +73,8 @@ class Blurred(tw.core.ScoreNetwork):
 
 
 BOWL, SPINS = lambda c: Bowl(jnp.full(2, c)), lambda c: tw.energies.Ising(c * (jnp.ones((2, 2)) - jnp.eye(2)), 0.1)
-WALK = ts.MALA(0.5)
+MACHINE = lambda c: tw.energies.RBM(tw.energies.SpinUnits(2), 3, c)
+WALK, SWEEPS = ts.MALA(0.5), to.MaximumLikelihood(ts.Gibbs(), 1, ts.persistent())
 # the objective, the same with other numbers (or itself), and the model it trains
 ROWS = {
     "NCE": (to.NCE(), to.NCE(), BOWL),
@@ -81,6 +82,7 @@ ROWS = {
     "AdaNCE": (to.AdaNCE(1, WALK, 2), to.AdaNCE(1, ts.MALA(0.3), 2), BOWL),
     "AdversarialNCE": (to.AdversarialNCE(), to.AdversarialNCE(), BOWL),
     "BregmanRatio": (to.BregmanRatio(), to.BregmanRatio(), BOWL),
+    "Centred": (to.Centred(SWEEPS), to.Centred(SWEEPS, rate=0.1), MACHINE),
     "ConditionalNCE": (to.ConditionalNCE(1.0), to.ConditionalNCE(0.5), BOWL),
     "DenoisingScoreMatching": (to.DenoisingScoreMatching(0.5), to.DenoisingScoreMatching(0.3), BOWL),
     "ExactLikelihood": (to.ExactLikelihood(), to.ExactLikelihood(), SPINS),
@@ -100,6 +102,7 @@ ROWS = {
     "RankNCE": (to.RankNCE(), to.RankNCE(), BOWL),
     "RatioMatching": (to.RatioMatching(), to.RatioMatching(), SPINS),
     "RegularisedScoreMatching": (to.RegularisedScoreMatching(0.1), to.RegularisedScoreMatching(0.2), BOWL),
+    "Sparse": (to.Sparse(SWEEPS, 0.1, 1.0), to.Sparse(SWEEPS, 0.2, 2.0), MACHINE),
     "SlicedScoreMatching": (to.SlicedScoreMatching(), to.SlicedScoreMatching(), BOWL),
 }
 # of each family one is left to the quick tests; flows take seconds to compile

@@ -64,6 +64,17 @@ class ConditionalEnergy(Module):
         """The energy of one point under one condition, a scalar."""
 
 
+class HasGiven(ConditionalEnergy):
+    """A conditional energy that says itself which energy it is at a condition, so that its abilities are kept."""
+
+    @abc.abstractmethod
+    def given(self, c: Any) -> Energy:
+        """The energy of x at the condition c: what `tw.given` returns."""
+
+    def __call__(self, x: Any, c: Any) -> Array:
+        return self.given(c)(x)
+
+
 class LatentEnergy(Module):
     """A function ``E(x, z) -> scalar`` of one point and one latent value, ``p(x) = ∫ exp(-E(x, z)) dz / Z``.
 
@@ -162,6 +173,59 @@ class HasLogits(HasConditionals):
     @abc.abstractmethod
     def logits(self, x: Array) -> Array:
         """``log p(x_i = level | rest)`` up to a constant per coordinate, ``(*event, levels)``, in the space's order."""
+
+
+class HasSweep(Energy):
+    """An energy with a Gibbs sweep of its own, through variables that are not part of the point.
+
+    A machine with hidden units, for example, draws them given x, then x given them. The sweep leaves ``p(x)``
+    invariant, but it is no sequence of draws from the full conditionals of x, so there are no blocks.
+    """
+
+    @abc.abstractmethod
+    def sweep(self, key: PRNGKeyArray, x: Any, free: Any = None) -> Any:
+        """All chains ``x`` ``(chains, *event)`` after one sweep that leaves ``p`` invariant.
+
+        ``free`` is boolean ``(*event)``: coordinates outside it keep their values, and the sweep leaves ``p(x_free |
+        rest)`` invariant. All are free by default.
+        """
+
+    @abc.abstractmethod
+    def scaled(self, factor: Array) -> "HasSweep":
+        """The energy ``factor · E(x)``, with a sweep that leaves it invariant, as tempering needs."""
+
+
+class HasExactLogZ(Energy):
+    """An energy whose log Z can be summed exactly if it is small enough."""
+
+    @abc.abstractmethod
+    def exact_log_z(self) -> Array | None:
+        """The exact log Z, or ``None`` if there are too many states to sum over."""
+
+
+class UnitMoments(NamedTuple):
+    """Means and variances of the units of a machine, ``(features,)`` each."""
+
+    visible_mean: Array
+    visible_variance: Array
+    hidden_mean: Array
+    hidden_variance: Array
+
+
+class HasHiddenUnits(Energy):
+    """A machine with visible and hidden units, as an energy of the visible ones."""
+
+    @abc.abstractmethod
+    def hidden_means(self, x: Array) -> Array:
+        """The means of the hidden units given each point of ``x`` ``(rows, *event)``: ``(rows, features)``."""
+
+    @abc.abstractmethod
+    def unit_moments(self, key: PRNGKeyArray, x: Array) -> UnitMoments:
+        """Moments of the visible units over the points ``x`` ``(rows, *event)``, and of a draw of the hidden units."""
+
+    @abc.abstractmethod
+    def centre(self, gradient: Any, moments: UnitMoments, standardise: bool) -> Any:
+        """A gradient in the parameters, as a step along the gradient in centred (or standardised) parameters."""
 
 
 class HasSmoothing(Energy):

@@ -11,7 +11,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core.checks import point_like, takes
-from thalweg.core.contracts import ConditionalEnergy, Energy, HasLogZ, HasSampler, LatentEnergy, ScoreNetwork, Space
+from thalweg.core.contracts import (
+    ConditionalEnergy,
+    Energy,
+    HasGiven,
+    HasLogZ,
+    HasSampler,
+    LatentEnergy,
+    ScoreNetwork,
+    Space,
+)
 from thalweg.core.population import PerChain, model_of
 
 
@@ -269,6 +278,8 @@ def given(model: Callable, condition: PyTree) -> Any:
     condition = _as_arrays("the condition", condition)
     if isinstance(model, ConditionalEnergy) and model.condition_space is not None:
         check_condition(model.condition_space, condition)
+    if isinstance(model, HasGiven):
+        return model.given(condition)
     if isinstance(model, ScoreNetwork):
         return _GivenScore(network=model, condition=condition, space=space_of(model))
     return _Given(energy=model, condition=condition, space=space_of(model))

@@ -16,14 +16,26 @@ from thalweg.energies.lattice import GaussianField, Ising, Potts
 from thalweg.energies.neural import MLP, ConvNet, ResNet
 from thalweg.energies.noise_conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
 from thalweg.energies.positive_forms import PositiveForm
+from thalweg.energies.rbm import RBM
 from thalweg.energies.two_variables import joint, marginal, swapped
 from thalweg.energies.unet import NoiseConditionalScoreUNet, NoiseConditionalUNet
+from thalweg.energies.units import (
+    BernoulliUnits,
+    CategoricalUnits,
+    GaussianUnits,
+    ReLUUnits,
+    ReplicatedSoftmaxUnits,
+    SpinUnits,
+)
 
 __all__ = [
     "MLP",
+    "RBM",
     "Banana",
     "Bernoulli",
+    "BernoulliUnits",
     "Beta",
+    "CategoricalUnits",
     "ConvNet",
     "Dirichlet",
     "DoubleWell",
@@ -33,6 +45,7 @@ __all__ = [
     "Gaussian",
     "GaussianField",
     "GaussianMixture",
+    "GaussianUnits",
     "Graph",
     "Grid",
     "Ising",
@@ -46,9 +59,12 @@ __all__ = [
     "Poisson",
     "PositiveForm",
     "Potts",
+    "ReLUUnits",
+    "ReplicatedSoftmaxUnits",
     "ResNet",
     "Ring",
     "ScoreMLP",
+    "SpinUnits",
     "Wishart",
     "clamp",
     "confined",

@@ -13,6 +13,7 @@ from thalweg.core import (
     Energy,
     HasConditionals,
     HasLogits,
+    HasSweep,
     LatentEnergy,
     PerChain,
     Space,
@@ -130,6 +131,19 @@ class _ClampedLogits(_ClampedConditionals, HasLogits):
         return whole.reshape(-1, whole.shape[-1])[np.array(self.free)]
 
 
+class _ClampedSweep(Clamped, HasSweep):
+    """A clamped energy that is swept by the unclamped energy, with only the free coordinates redrawn."""
+
+    def sweep(self, key: PRNGKeyArray, x: Array, free: Any = None) -> Array:
+        whole = ~self.mask
+        if free is not None:
+            whole = jnp.asarray(whole).reshape(-1).at[np.array(self.free)].set(free).reshape(whole.shape)
+        return jax.vmap(self.reduce)(self.energy.sweep(key, jax.vmap(self.complete)(x), whole))
+
+    def scaled(self, factor: Array) -> "_ClampedSweep":
+        return eqx.tree_at(lambda clamped: clamped.energy, self, self.energy.scaled(factor))
+
+
 def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
     """``p(x_free | x_held = values)``: the energy with the coordinates of ``mask`` held at ``values``.
 
@@ -168,6 +182,7 @@ def clamp(energy: Any, mask: Any, values: Any) -> Clamped:
     if isinstance(energy, HasLogits):
         return _ClampedLogits(energy, kept, free)  # pyright: ignore[reportCallIssue]
     kind = _ClampedConditionals if isinstance(energy, HasConditionals) else Clamped
+    kind = _ClampedSweep if isinstance(energy, HasSweep) else kind
     return kind(energy, kept, free)  # pyright: ignore[reportCallIssue]
 
 

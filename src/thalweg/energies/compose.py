@@ -11,6 +11,7 @@ from thalweg.core import (
     Energy,
     HasConditionals,
     HasSmoothing,
+    HasSweep,
     PerChain,
     Space,
     positive,
@@ -75,7 +76,7 @@ def tempered(energy: Any, temperature: float | Array) -> Any:
         raise ValueError(f"expected one temperature, got shape {temperature.shape}; use jax.vmap for several")
     if isinstance(energy, PerChain):
         return PerChain(_BindTempered(energy.bind, temperature), energy.model, energy.parameters, energy.space)
-    if isinstance(energy, HasConditionals):
+    if isinstance(energy, (HasConditionals, HasSweep)):
         return energy.scaled(1 / temperature)
     if isinstance(energy, Clamped):
         return eqx.tree_at(lambda clamped: clamped.energy, energy, tempered(energy.energy, temperature))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from thalweg import exact
-from thalweg.core import HasTransitionMatrix, PerChain, space_of
+from thalweg.core import HasSweep, HasTransitionMatrix, PerChain, space_of
 from thalweg.spaces import Finite
 
 # the largest space whose transition matrix is computed, and how far πT may be from π in single precision
@@ -13,13 +13,13 @@ _STATES, _ROUNDING = 4096, 2e-5
 def check_matrix(kernel: Any, energy: Any) -> tuple[bool, str]:
     """Whether the chain has ``πT = π`` and reaches every state, and a text about this for the verdict.
 
-    ``(True, "")`` if there is no matrix to check: the space is not finite, has more than 4096 states, or the kernel
-    does not provide its matrix. A periodic chain leaves the target invariant and passes; the text says that it is
+    ``(True, "")`` if there is no matrix to check: the space is not finite, has more than 4096 states, or kernel and
+    energy do not provide the matrix. A periodic chain leaves the target invariant and passes; the text says that it is
     periodic.
     """
     space = space_of(energy)
     small = isinstance(space, Finite) and space.size <= _STATES
-    if not (isinstance(kernel, HasTransitionMatrix) and small) or isinstance(energy, PerChain):
+    if not (isinstance(kernel, HasTransitionMatrix) and small) or isinstance(energy, (PerChain, HasSweep)):
         return True, ""
     chain = exact.chain_properties(kernel.transition_matrix(energy), exact.probabilities(energy))
     invariant = chain.invariance_error <= _ROUNDING

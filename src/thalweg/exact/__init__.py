@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from thalweg.core import Space, check_function, shorten_signatures
+from thalweg.core import HasExactLogZ, Space, check_function, shorten_signatures
 from thalweg.exact import enumeration, onsager, quadrature, streaming
 from thalweg.exact.enumeration import (
     gibbs_matrix,
@@ -85,7 +85,8 @@ def log_z(
     On a finite space (up to 2^25 states) the sum runs over every state. On `Real`, `Positive` and `Interval` of at most
     three dimensions the integral is taken on a mesh that refines itself until its estimated relative error is below
     ``tolerance``; on smooth densities, Banana and Funnel included, the answer is right to a relative 1e-5 in single
-    precision. Differentiable in the energy's parameters. Inside ``jit`` or ``grad`` the mesh cannot adapt to the
+    precision. An energy that can be summed in a cheaper way (`HasExactLogZ`: an RBM over its smaller layer) does so.
+    Differentiable in the energy's parameters. Inside ``jit`` or ``grad`` the mesh cannot adapt to the
     density, so ``bounds`` are required there, and an even mesh of ``points`` nodes is built between them.
 
     Args:
@@ -104,6 +105,9 @@ def log_z(
     >>> float(exact.log_z(lambda x: 0.5 * x**2, space=tw.Real(()))).__round__(4)
     0.9189
     """
+    own = energy.exact_log_z() if isinstance(energy, HasExactLogZ) and bounds is points is None else None
+    if own is not None:
+        return own
     energy, known = _prepare(energy, space, bounds, points, tolerance)
     if isinstance(known, Finite):
         return enumeration.log_z(energy, known)

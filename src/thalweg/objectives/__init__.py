@@ -4,6 +4,7 @@ from thalweg.core import shorten_signatures
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE
 from thalweg.objectives.adversarial import AdversarialNCE
 from thalweg.objectives.bregman import BregmanRatio
+from thalweg.objectives.centred import Centred, Sparse
 from thalweg.objectives.conditional_nce import ConditionalNCE
 from thalweg.objectives.denoising import DenoisingScoreMatching, NoiseConditionalScoreMatching
 from thalweg.objectives.exact_likelihood import ExactLikelihood
@@ -26,6 +27,7 @@ __all__ = [
     "AdaNCE",
     "AdversarialNCE",
     "BregmanRatio",
+    "Centred",
     "ConditionalNCE",
     "Custom",
     "DenoisingScoreMatching",
@@ -47,6 +49,7 @@ __all__ = [
     "RatioMatching",
     "RegularisedScoreMatching",
     "SlicedScoreMatching",
+    "Sparse",
     "Squared",
 ]
 

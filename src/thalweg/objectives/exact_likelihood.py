@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import (
     ConditionalEnergy,
+    HasExactLogZ,
     HasLogZ,
     Objective,
     Space,
@@ -47,11 +48,11 @@ class Box(NamedTuple):
 class ExactLikelihood(Objective):
     r"""Maximum likelihood without samples: the loss ``mean E_θ(data) + log Z_θ`` is ``-mean log p_θ(data)`` itself.
 
-    ``log Z`` is the energy's own if it is known (any density, a flow). On a finite space it is the sum over all states,
-    at most 2^25. On `Real`, `Positive` and `Interval` of at most three dimensions it is an integral over a fixed grid
-    of equal cells with 8 Gauss-Legendre nodes per dimension. The grid covers the bounds of the space or, where there
-    are none, the range of the first batch, widened on each side by ``margin`` times the range. It is chosen once, in
-    `init`.
+    ``log Z`` is the energy's own if it is known (any density, a flow, an RBM with at most 25 units in one layer). On a
+    finite space it is the sum over all states, at most 2^25. On `Real`, `Positive` and `Interval` of at most three
+    dimensions it is an integral over a fixed grid of equal cells with 8 Gauss-Legendre nodes per dimension. The grid
+    covers the bounds of the space or, where there are none, the range of the first batch, widened on each side by
+    ``margin`` times the range. It is chosen once, in `init`.
 
     For a `ConditionalEnergy` on a finite space ``log Z(c)`` is summed for every row: if x is a label, this is the
     cross-entropy of a classifier, ``-mean log p_θ(y | c)``.
@@ -128,16 +129,17 @@ class ExactLikelihood(Objective):
             flat = x.reshape(x.shape[0], -1)
             outside = jnp.any((flat < state.low) | (flat > state.high), axis=1)
             metrics = {"edge_share": edge_share, "data_outside": jnp.mean(outside.astype(log_z.dtype))}
-        elif self._has_closed_form(energy):
-            log_z = energy.log_z
         else:
-            log_z = jnp.mean(log_z_sums(model, space_of(energy)))
+            own = _own_log_z(energy) if self._has_closed_form(energy) else None
+            log_z = jnp.mean(log_z_sums(model, space_of(energy))) if own is None else own
         loss = jnp.mean(energies(model, x)) + log_z
         return loss, Step(state, {"log_z": log_z, "log_likelihood": -loss, **metrics})
 
     def _has_closed_form(self, energy: Any) -> bool:
         # points or bounds ask for a grid even if log Z is known
-        return isinstance(energy, HasLogZ) and self.points is None and self.bounds is None
+        if self.points is not None or self.bounds is not None:
+            return False
+        return eqx.filter_eval_shape(_own_log_z, energy) is not None
 
     def _cells_per_dimension(self, dimensions: int) -> int:
         """The number of cells along each dimension."""
@@ -160,6 +162,13 @@ class ExactLikelihood(Objective):
         high = jnp.where(unknown[1], jnp.minimum(most + reach, own.high), wanted.high)
         beyond = np.stack([wanted.low > own.low, wanted.high < own.high]) | unknown
         return Box(low.astype(flat.dtype), high.astype(flat.dtype), jnp.asarray(beyond))
+
+
+def _own_log_z(energy: Any) -> Array | None:
+    """The energy's own log Z, ``None`` if it has none."""
+    if isinstance(energy, HasExactLogZ):
+        return energy.exact_log_z()
+    return energy.log_z if isinstance(energy, HasLogZ) else None
 
 
 def _integral(energy: Any, space: Space, box: Box, parts: int) -> tuple[Array, Array]:

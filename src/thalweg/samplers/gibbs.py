@@ -11,6 +11,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from thalweg.core import (
     HasConditionals,
     HasLogits,
+    HasSweep,
     HasTransitionMatrix,
     Info,
     PerChain,
@@ -31,8 +32,8 @@ class Gibbs(HasTransitionMatrix):
 
     The energy provides the blocks (coordinates that are independent given the rest, such as the colours of a graph) and
     samples the conditionals. A systematic scan takes the blocks in turn; a random scan takes as many blocks, each
-    chosen at random for every chain. Exactly invariant without rejections. Reference: Geman and Geman (1984), IEEE
-    PAMI 6.
+    chosen at random for every chain. Exactly invariant without rejections. A machine with hidden units draws these
+    given x, then x given them (`HasSweep`). Reference: Geman and Geman (1984), IEEE PAMI 6.
 
     Args:
         scan: ``"systematic"`` or ``"random"``.
@@ -56,6 +57,13 @@ class Gibbs(HasTransitionMatrix):
         refuse_score("Gibbs", energy)
         require_energy("Gibbs", energy)
         model = energy.first() if isinstance(energy, PerChain) else energy
+        if isinstance(model, HasSweep):
+            if self.scan == "random":
+                raise ValueError(
+                    f"expected a systematic scan for {type(model).__name__}, which draws all its units at once, got "
+                    "scan='random'; leave out `scan`"
+                )
+            return Position(x)  # pyright: ignore[reportCallIssue]
         if isinstance(x, (tuple, list, dict)) or isinstance(getattr(model, "space", None), Product):
             raise ValueError(
                 "expected points that are one array for Gibbs, got points of several parts; "
@@ -71,13 +79,14 @@ class Gibbs(HasTransitionMatrix):
     def step(self, key: PRNGKeyArray, energy: Any, state: Position) -> tuple[Position, Info]:
         x = state.x
         if isinstance(energy, PerChain):
-            one = lambda energy, key, point: self._sweep(key, energy, point[None])[0]
-            x = over_chains(one, energy, split(key, count_chains(x)), x)
+            one = lambda energy, key, point: self._sweep(key, energy, jax.tree.map(lambda leaf: leaf[None], point))
+            drawn = over_chains(one, energy, split(key, count_chains(x)), x)
+            x = jax.tree.map(lambda leaf: leaf[:, 0], drawn)
         else:
             x = self._sweep(key, energy, x)
         return Position(x), Info()  # pyright: ignore[reportCallIssue]
 
-    def _sweep(self, key: PRNGKeyArray, energy: Any, x: Array) -> Array:
+    def _sweep(self, key: PRNGKeyArray, energy: Any, x: PyTree) -> PyTree:
         if self.scan == "systematic":
             return energy.sweep(key, x)
         blocks = jnp.asarray(energy.blocks)
@@ -87,6 +96,11 @@ class Gibbs(HasTransitionMatrix):
         return jax.lax.scan(one, x, (split(key_draws, len(blocks)), order))[0]
 
     def transition_matrix(self, energy: Any) -> Array:
+        if isinstance(energy, HasSweep):
+            raise ValueError(
+                f"expected an energy with full conditionals for a transition matrix, got {type(energy).__name__}, "
+                "whose sweep goes through hidden units; use tw.exact.transition_matrix, or check_sampler"
+            )
         require_finite(space_of(energy), MOST_STATES_SQUARED, "a transition matrix")  # pyright: ignore[reportArgumentType]
         # without logits, the conditionals of the energy itself, from which `resample` draws by contract
         matrix_of = _block_matrix if isinstance(energy, HasLogits) else gibbs_matrix

@@ -10,8 +10,8 @@ from jaxtyping import Array, PyTree
 
 from thalweg.core import Space, is_concrete, space_of
 from thalweg.spaces.checks import HasInside
-from thalweg.spaces.continuous import Continuous, Real
-from thalweg.spaces.discrete import Discrete
+from thalweg.spaces.continuous import Continuous, Positive, Real
+from thalweg.spaces.discrete import Counts, Discrete, Finite
 from thalweg.spaces.product import Product
 
 
@@ -27,9 +27,9 @@ def as_points(space: Space | None, x: Any, name: str = "init") -> Any:
     >>> from thalweg.spaces import as_points
     >>> as_points(tw.Spin(2), np.array([[True, True]])).dtype
     dtype('int32')
-    >>> as_points(tw.Spin(2), np.zeros((3, 2)))
+    >>> as_points(tw.Spin(2), np.zeros((3, 2)))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: expected points of Spin(shape=(2,)) in init, got [0 0] in row 0; start for example at space.noise(...)
+    ValueError: expected points of Spin(shape=(2,)) in init, got [0 0] in row 0, column 0; start for example ...
     """
     if space is not None and not isinstance(space, Space):
         raise ValueError(f"expected a space such as tw.Real(2), got {space!r:.80}; give an instance of one")
@@ -160,9 +160,11 @@ def _whole_numbers(rows: np.ndarray, name: str) -> np.ndarray:
     bad = ~small | (rows != np.floor(rows)) if rows.dtype.kind == "f" else ~small
     if bad.any():
         place = np.unravel_index(int(np.argmax(bad)), rows.shape)
+        column = f", column {place[1]}" if rows.ndim == 2 else ""
         what = "whole numbers" if np.isfinite(rows[place]) and small[place] else "whole numbers below 2^31"
         raise ValueError(
-            f"expected {what} in {name}, got {rows[place]} in row {place[0]}; give the labels or counts themselves"
+            f"expected {what} in {name}, got {rows[place]} in row {place[0]}{column}; "
+            "give the labels or counts themselves"
         )
     return rows
 
@@ -178,9 +180,22 @@ def _check_inside(space: Space | None, rows: np.ndarray, name: str) -> None:
         worst = int(np.argmin(inside))
         point = " ".join(np.array2string(rows[worst], threshold=8, precision=4).split())
         what = "finite numbers" if space is None else f"points of {space}"
+        hint = "start for example at space.noise(...)" if name == "init" else "correct it, or use another space"
         raise ValueError(
-            f"expected {what} in {name}, got {point:.120} in row {worst}; start for example at space.noise(...)"
+            f"expected {what} in {name}, got {point:.120} in row {worst}{_column(space, rows[worst])}; {hint}"
         )
+
+
+def _column(space: Space | None, row: Any) -> str:
+    """The first column of a row that lies outside the space, for a message; nothing where that is no single one."""
+    if row.ndim != 1:
+        return ""
+    bad = ~np.isfinite(row)
+    if isinstance(space, Finite):
+        bad = ~np.isin(row, space.levels)
+    elif isinstance(space, (Counts, Positive)):
+        bad |= row < 0
+    return f", column {int(np.argmax(bad))}" if bad.any() else ""
 
 
 def _describe(x: Any) -> str:

@@ -6,7 +6,16 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import ConditionalEnergy, HasConditionals, Kernel, is_score, space_of, typed_key, whole_number
+from thalweg.core import (
+    ConditionalEnergy,
+    HasConditionals,
+    HasSweep,
+    Kernel,
+    is_score,
+    space_of,
+    typed_key,
+    whole_number,
+)
 from thalweg.data import Dataset
 from thalweg.objectives import NoiseConditionalScoreMatching
 from thalweg.samplers import NUTS, AnnealedLangevin, Chains, Gibbs, GibbsWithGradients, from_noise, sample, warm_up
@@ -114,6 +123,8 @@ def default_kernel(energy: Any, objective: Any, state: Any, like: PyTree, key: P
     if own is not None:
         return own
     space = space_of(energy)
+    if isinstance(energy, HasSweep):
+        return Gibbs()
     if isinstance(space, Discrete):
         return Gibbs() if isinstance(energy, HasConditionals) else GibbsWithGradients()
     if is_score(energy) or isinstance(energy, ConditionalEnergy) or not isinstance(space, Continuous | None):
