@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -212,6 +213,25 @@ def test_names_of_metrics():
         metrics.parse_metrics("enrgy_gap")
     with pytest.raises(ValueError, match="got none"):
         metrics.parse_metrics("")
+
+
+@pytest.fixture
+def unchecked():
+    """Types as a user has them, without the checker of the tests, which would refuse bad input before us."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_bad_arguments_are_refused_in_a_sentence(run, unchecked):
+    wrong = [{"metrics": 5}, {"metrics": [5]}, {"confidence": 95}, {"seed": -1}, {"fresh": "no"}, {"against": object()}]
+    for each in wrong:
+        with pytest.raises(ValueError, match="expected"):
+            tw.runs.evaluate(run, **each)
+    with pytest.raises(ValueError, match="expected run to be a path"):
+        tw.runs.evaluate(5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="train with run_dir"):
+        tw.runs.evaluate(dataclasses.replace(run, source=type(run.source)()))
 
 
 def test_every_metric_explains_itself_and_is_reached():

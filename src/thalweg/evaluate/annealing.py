@@ -4,7 +4,6 @@ Every function works on one model, or with ``many`` on a stack of models at once
 """
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,14 +11,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import Kernel, compiled, energies
 from thalweg.core.random import split
 from thalweg.evaluate.bases import fit_base, wide_base
 from thalweg.evaluate.minima import Minima, find_minima
-from thalweg.evaluate.paths import Affine, GaussianPath, Mixture, Trajectories, mixture
-from thalweg.evaluate.smc import Bridge, Ladder, Pass, Path, bridge, lay_ladder, travel
+from thalweg.evaluate.paths import Affine, GaussianPath, Mixture, Trajectories
+from thalweg.evaluate.smc import Ladder, bridge, lay_ladder, travel
 
 GROUPS, SIZE = 16, 128  # independent groups of chains in a round, and the chains of a group
 _DENSE, _HESSIAN = 128, 32  # most dimensions for full covariances, and for the search of minima

@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from thalweg.core import energies
-
 _ITERATIONS = 60
 _SLOPE = 1e-2  # a descent has ended at a minimum if its gradient is below this, in units of the curvature there
 

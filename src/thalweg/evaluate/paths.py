@@ -6,14 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import Energy, HasConditionals, Info, Kernel, Module, Space, Tunable, select
+from thalweg.core import Energy, Info, Module, Space, Tunable, select
 from thalweg.core.random import log_uniform, normal, split, uniform
 from thalweg.evaluate.smc import Path
 from thalweg.samplers.hamiltonian import hamiltonian_step
 from thalweg.samplers.states import GradientState, gradient_state
-from thalweg.spaces import Finite, Real
 
 _INFINITE = 1e30  # stands for an infinite energy, since 0·∞ is not a number
 

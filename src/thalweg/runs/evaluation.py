@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from thalweg import __version__
-from thalweg.core import MissingExtraError, between, flag, shorten_signatures, whole_number
+from thalweg.core import MissingExtraError, as_path, between, flag, shorten_signatures, whole_number
 from thalweg.core.files import read_json, write_json
 from thalweg.data import Dataset
 from thalweg.report.files import read_samples
@@ -71,8 +71,9 @@ def evaluate(
     """
     asked = parse_metrics(metrics)
     between("confidence", confidence, 1e-6, 1 - 1e-6, "0.95 is usual", scalar=True)
-    fresh, seed = flag("fresh", fresh), None if seed is None else whole_number("seed", seed, 0)
-    folder = run.folder if isinstance(run, Run) else Path(run)
+    fresh, progress = flag("fresh", fresh), flag("progress", progress)
+    seed = None if seed is None else whole_number("seed", seed, 0)
+    folder = run.folder if isinstance(run, Run) else as_path("run", run)
     if folder is None:
         raise ValueError("expected a run with a folder to evaluate, got one that wrote none; train with run_dir=...")
     config = read_config(folder)

@@ -21,7 +21,7 @@ from thalweg.runs.requirements import (
     has_score_on_reals,
     has_test_rows,
     has_training_rows,
-    is_discrete,
+    is_finite,
     is_unconditional,
 )
 from thalweg.runs.subject import Subject
@@ -71,7 +71,7 @@ METRICS: Mapping[str, Metric] = {
     "pseudo_likelihood": Metric(
         "Mean over rows of Σᵢ log p(xᵢ | rest), in nats; needs no Z. Discrete data.",
         energy_metrics.pseudo_likelihood,
-        (is_discrete, is_unconditional, has_energy, has_rows),
+        (is_finite, is_unconditional, has_energy, has_rows),
         ("rows",),
     ),
     "energy_gap": Metric(
@@ -175,7 +175,9 @@ def parse_metrics(names: str | Sequence[str] | None) -> tuple[str, ...]:
     ('energy_gap', 'overfitting')
     """
     given = names.split(",") if isinstance(names, str) else [] if names is None else names
-    asked = [str(name).strip() for name in given]
+    if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"expected metrics as a list of names, or {ALL!r}, got {names!r:.60}; give for example 'mmd'")
+    asked = [name.strip() for name in given]
     if isinstance(names, str) and not any(asked):
         raise ValueError(f"expected metrics among {', '.join(METRICS)}, got none; name some, or {ALL}")
     if ALL in asked:

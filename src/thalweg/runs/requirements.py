@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from thalweg.runs.subject import Subject
-from thalweg.spaces import Real
+from thalweg.spaces import Finite, Real
 
 Requirement = Callable[[Subject], str | None]
 
@@ -59,9 +59,11 @@ def is_unconditional(subject: Subject) -> str | None:
     return "needs a model of points alone, and this one is conditional on labels" if subject.is_conditional else None
 
 
-def is_discrete(subject: Subject) -> str | None:
+def is_finite(subject: Subject) -> str | None:
     """Points of a finite space."""
-    return None if subject.is_discrete else "needs discrete points; those of this run are continuous"
+    if isinstance(subject.space, Finite):
+        return None
+    return "needs discrete points with finitely many values; those of this run are others"
 
 
 def has_score_on_reals(subject: Subject) -> str | None:

@@ -29,7 +29,7 @@ from thalweg.evaluate.normalisable import find_escape
 from thalweg.plot.points import is_image
 from thalweg.runs.digests import digest_arrays, digest_values
 from thalweg.samplers import AnnealedLangevin
-from thalweg.spaces import Finite, Interval, Real, as_points
+from thalweg.spaces import Discrete, Finite, Interval, Real, as_points
 from thalweg.train import Run
 from thalweg.train.drawing import energies, model_of_points
 from thalweg.train.evaluation import spread_rows
@@ -133,7 +133,7 @@ class Subject:
     @property
     def is_discrete(self) -> bool:
         """Whether the points are discrete."""
-        return isinstance(self.space, Finite)
+        return isinstance(self.space, Discrete)
 
     @property
     def is_image(self) -> bool:
