@@ -1,6 +1,5 @@
 """The evaluation of a run in its report: the table with intervals, and pictures."""
 
-import math
 from collections.abc import Iterator
 from html import escape
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from thalweg import plot
 from thalweg.report import figures
 from thalweg.report.files import Folder
 from thalweg.report.intervals import as_interval, energies_of_two, interval_figure
-from thalweg.report.numbers import format_number
+from thalweg.report.numbers import finite_number, format_number
 from thalweg.report.sections import picture, placeholder, section
 
 _HEADS = ("metric", "value", "interval", "method", "remark")
@@ -40,7 +39,7 @@ def evaluation_section(folder: Folder) -> str:
 def likelihood_tile(results: dict[str, Any]) -> tuple[str, str, str] | None:
     """Title, value and interval of the log-likelihood, for the head of the page; None if it is not known."""
     row = _find_likelihood(list(_rows(results)))
-    if row is None or not _is_number(row.get("value")):
+    if row is None or finite_number(row.get("value")) is None:
         return None
     value, interval = _numbers(row)
     return _title(row), value, f"{interval}, nats per row" if interval else "nats per row"
@@ -73,11 +72,11 @@ def _say_likelihood(rows: list[dict[str, Any]]) -> str:
     row = _find_likelihood(rows)
     if row is None:
         return ""
-    if not _is_number(row.get("value")):
+    if finite_number(row.get("value")) is None:
         return f"No test log-likelihood: {row.get('remark')}."
     value, interval = _numbers(row)
-    level = row.get("confidence")
-    within = f", {100 * level:g} % interval {interval}" if interval and _is_number(level) else ""
+    level = finite_number(row.get("confidence"))
+    within = "" if level is None or not interval else f", {100 * level:g} % interval {interval}"
     remark = f" {row['remark']}." if row.get("remark") else ""
     return f"{_title(row)}: {value} nats per row{within}; {row.get('method')}.{remark}"
 
@@ -101,27 +100,21 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     value, interval = _numbers(row)
-    chance = f"p = {row['p_value']:.2g}" if _is_number(row.get("p_value")) else ""
-    found = ", ".join(each for each in (interval, chance) if each)
+    chance = finite_number(row.get("p_value"))
+    found = ", ".join(each for each in (interval, "" if chance is None else f"p = {chance:.2g}") if each)
     return str(row.get("name")), value, found, str(row.get("method") or ""), str(row.get("remark") or "")
 
 
 def _numbers(row: dict[str, Any]) -> tuple[str, str]:
     """The value and the interval of a row as text."""
-    known = (row[name] if _is_number(row.get(name)) else None for name in ("value", "low", "high"))
-    return format_number(*known)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return format_number(*(finite_number(row.get(name)) for name in ("value", "low", "high")))
 
 
 def _intervals(rows: list[dict[str, Any]]) -> str:
     known = [(each, row) for row in rows if (each := as_interval(row)) is not None]
     if not known:
         return ""
-    level = known[0][1].get("confidence")
-    level = level if _is_number(level) else 0.95
+    level = finite_number(known[0][1].get("confidence")) or 0.95
     drawn = [each for each, _ in known]
     return picture("Intervals", lambda theme: interval_figure(drawn, level, theme=theme))
 

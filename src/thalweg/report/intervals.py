@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from thalweg.plot.points import frame, histogram
 from thalweg.plot.style import LIGHT, WIDTH, Theme, canvas, legend, panel
+from thalweg.report.numbers import finite_number
 
 _ROW = 0.72  # inches
 
@@ -67,14 +68,10 @@ def as_interval(row: Any) -> Interval | None:
     >>> as_interval({"name": "mmd", "value": 0.5, "low": 0.25, "high": 0.75}).low
     0.25
     """
-    ideal = row.get("ideal")
-    numbers = [row.get(name) for name in ("value", "low", "high")]
-    if not all(isinstance(each, (int, float)) and np.isfinite(each) for each in numbers):
+    value, low, high, ideal = (finite_number(row.get(name)) for name in ("value", "low", "high", "ideal"))
+    if value is None or low is None or high is None or low == high:
         return None
-    if numbers[1] == numbers[2]:
-        return None
-    known = float(ideal) if isinstance(ideal, (int, float)) and np.isfinite(ideal) else None
-    return Interval(str(row.get("name")), *map(float, numbers), known)  # pyright: ignore[reportArgumentType]
+    return Interval(str(row.get("name")), value, low, high, ideal)
 
 
 def energies_of_two(inside: np.ndarray, outside: np.ndarray, other: str, *, theme: Theme = LIGHT) -> Figure:

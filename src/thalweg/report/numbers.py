@@ -1,6 +1,7 @@
 """Numbers with intervals as text: as many digits as the interval supports."""
 
 import math
+from typing import Any
 
 
 def format_number(value: float | None, low: float | None = None, high: float | None = None) -> tuple[str, str]:
@@ -22,3 +23,13 @@ def format_number(value: float | None, low: float | None = None, high: float | N
     if decimals > 6 or half >= 1e6:
         return f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"
     return f"{value:.{decimals}f}", f"[{low:.{decimals}f}, {high:.{decimals}f}]"
+
+
+def finite_number(value: Any) -> float | None:
+    """A value of a JSON file as a number; None if it is not a finite one.
+
+    >>> finite_number(1), finite_number("1"), finite_number(True)
+    (1.0, None, None)
+    """
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if known else None

@@ -109,12 +109,14 @@ def from_estimate(metric: str, name: str, estimate: Estimate, *, remark: str = "
     'few rows'
     """
     said = "; ".join(each for each in (estimate.warning, remark) if each)
-    finite = math.isfinite(estimate.low) and math.isfinite(estimate.high)
-    low, high = (float(estimate.low), float(estimate.high)) if finite else (None, None)
-    numbers = {"ess": estimate.ess, "standard_error": estimate.standard_error}
-    known = {key: None if each is None else float(each) for key, each in numbers.items()}
-    confidence = estimate.confidence if finite else None
-    return Row(metric, name, float(estimate.value), low, high, confidence, estimate.method, said, ideal=ideal, **known)
+    row = Row(metric, name, float(estimate.value), method=estimate.method, remark=said, ideal=ideal)
+    if math.isfinite(estimate.low) and math.isfinite(estimate.high):
+        row = row._replace(low=float(estimate.low), high=float(estimate.high), confidence=estimate.confidence)
+    return row._replace(ess=_float(estimate.ess), standard_error=_float(estimate.standard_error))
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def from_test(

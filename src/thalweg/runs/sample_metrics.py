@@ -105,8 +105,8 @@ def _shares(subject: Subject, metric: str, score: Any) -> Computed:
 def _features(subject: Subject) -> tuple[np.ndarray, np.ndarray, str, str]:
     """The features of samples and rows, what was compared, and the network in words."""
     network, (samples, rows, words) = _network(subject), _both(subject)
-    features = (np.asarray(network(np.clip(each, -1, 1))[0]) for each in (samples, rows))
-    return *features, words, f"features of the {network.name}"
+    seen, real = (np.asarray(network(np.clip(each, -1, 1))[0]) for each in (samples, rows))
+    return seen, real, words, f"features of the {network.name}"
 
 
 def _network(subject: Subject) -> Any:

@@ -28,7 +28,7 @@ from thalweg.energies import marginal
 from thalweg.evaluate.normalisable import find_escape
 from thalweg.plot.points import is_image
 from thalweg.runs.digests import digest_arrays, digest_values
-from thalweg.samplers import AnnealedLangevin
+from thalweg.samplers import AnnealedLangevin, Langevin
 from thalweg.spaces import Discrete, Finite, Interval, Real, as_points
 from thalweg.train import Run
 from thalweg.train.drawing import energies, model_of_points
@@ -105,7 +105,7 @@ class Subject:
         model = model_of_points(self.run.energy, self.kernel)
         if isinstance(model, HasFreeEnergy):
             return marginal(model)
-        bounds, space = getattr(self.kernel, "clip_x", None), space_of(model)
+        bounds, space = self.kernel.clip_x if isinstance(self.kernel, Langevin) else None, space_of(model)
         if bounds is None or not isinstance(space, Real) or is_score(model) or isinstance(model, ConditionalEnergy):
             return model
         return _OnInterval(model, Interval(float(bounds[0]), float(bounds[1]), space.shape))  # pyright: ignore
