@@ -551,6 +551,29 @@ def calls() -> dict[str, Call]:
     add("data.read_image_folder", tw.data.read_image_folder, folder="/nowhere", size=8, crop=None, grey=False)
 
     add("evaluate.frechet_distance", tw.evaluate.frechet_distance, features=POINTS, other=POINTS + 1)
+    features = dict(features=POINTS, other=POINTS + 1)
+    add("evaluate.kernel_inception_distance", tw.evaluate.kernel_inception_distance, **features, confidence=0.9)
+    for name in ("precision_recall", "density_coverage"):
+        add(f"evaluate.{name}", getattr(tw.evaluate, name), features=POINTS, real=POINTS + 1, neighbours=2)
+    many = np.asarray(jax.random.normal(KEY, (20, 2)))
+    bootstrap = dict(key=KEY, confidence=0.9, resamples=100)
+    add("evaluate.detection", tw.evaluate.detection, inside=many[:, 0], outside=many[:, 1] + 1, **bootstrap)
+    add("evaluate.roc_curve", tw.evaluate.roc_curve, inside=many[:, 0], outside=many[:, 1])
+    pairs = dict(model=GAUSSIAN, inside=many, outside=POINTS)
+    add("evaluate.ood", tw.evaluate.ood, **pairs, score="energy", background=None, reference=None, **bootstrap)
+    add("evaluate.ood by ratio", tw.evaluate.ood, **pairs, score="likelihood_ratio", background=GAUSSIAN, resamples=100)
+    add("evaluate.ood by typicality", tw.evaluate.ood, **pairs, score="typicality", reference=POINTS, resamples=100)
+    classes = dict(probabilities=np.full((8, 2), 0.5), labels=np.arange(8) % 2)
+    add("evaluate.reliability", tw.evaluate.reliability, **classes, bins=3, binning="mass")
+    add(
+        "evaluate.expected_calibration_error",
+        tw.evaluate.expected_calibration_error,
+        **classes, **bootstrap, bins=3, binning="width", debias=True,
+    )  # fmt: skip
+    add("evaluate.brier_score", tw.evaluate.brier_score, **classes, confidence=0.9)
+    add("evaluate.log_loss", tw.evaluate.log_loss, **classes, confidence=0.9)
+    add("plot.reliability", tw.plot.reliability, table=tw.evaluate.reliability(**classes))
+    add("plot.roc", tw.plot.roc, curves=tw.evaluate.roc_curve(many[:, 0], many[:, 1]))
     add("evaluate.inception_score", tw.evaluate.inception_score, probabilities=np.full((8, 2), 0.5), splits=2, seed=1)
     add("evaluate.class_scores", tw.evaluate.class_scores, samples=POINTS, dataset=LABELLED, most_rows=10, seed=0)
     chains = tw.sample(GAUSSIAN, MALA, START, key=KEY, draws=8)

@@ -10,7 +10,14 @@ import pytest
 from scipy.linalg import sqrtm
 from scipy.special import softmax
 
-from thalweg.evaluate import frechet_distance, image_scores, inception_score
+from thalweg.evaluate import (
+    density_coverage,
+    frechet_distance,
+    image_scores,
+    inception_score,
+    kernel_inception_distance,
+    precision_recall,
+)
 
 
 def _beside(name: str) -> ModuleType:
@@ -76,6 +83,37 @@ def test_equal_sets_are_at_no_distance_even_where_covariances_are_singular():
     assert frechet_distance(constant, 3 * constant) == 12.0
 
 
+@pytest.mark.parametrize("rank", [2, 3, 8])
+def test_distance_of_normals_with_covariances_of_low_rank(rank):
+    # C = Q S Qᵀ with a Q of few columns: the distance is that of the Gaussians with covariance S, and the means
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(40, rank)))[0]
+    first, second = np.diag(np.arange(1.0, rank + 1)), np.diag(np.arange(1.0, rank + 1)[::-1]) + 0.3
+    x, y = rows_with(np.zeros(rank), first, 30, 1), rows_with(np.full(rank, 0.5), second, 25, 2)
+    expected = rank * 0.25 + np.trace(first + second - 2 * np.real(sqrtm(first @ second)))
+    assert frechet_distance(x @ basis.T, y @ basis.T) == pytest.approx(expected, rel=1e-9)
+
+
+def test_distance_of_normals_on_different_planes_is_all_their_variance():
+    # (C₁C₂)^½ vanishes: nothing is shared
+    rng = np.random.default_rng(0)
+    x, y = np.zeros((10, 6)), np.zeros((12, 6))
+    x[:, :3], y[:, 3:] = rng.normal(size=(10, 3)), rng.normal(size=(12, 3))
+    apart = np.sum((x.mean(axis=0) - y.mean(axis=0)) ** 2)
+    assert frechet_distance(x, y) == pytest.approx(apart + x.var(axis=0, ddof=1).sum() + y.var(axis=0, ddof=1).sum())
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_sets_of_fewer_rows_than_features_have_a_real_distance_that_is_not_negative(scale):
+    rng = np.random.default_rng(0)
+    x = scale * rng.normal(size=(5, 300))
+    x[:, 100:] = scale  # constant features
+    moved = x + scale * 2.0
+    for other in (x, x + scale * 1e-9, x[::-1]):
+        distance = frechet_distance(x, other)
+        assert isinstance(distance, float) and 0 <= distance < 1e-9 * scale**2
+    assert frechet_distance(x, moved) == pytest.approx(300 * 4.0 * scale**2, rel=1e-9)
+
+
 def test_inception_score_is_between_one_and_the_number_of_classes():
     assert inception_score(np.full((100, 7), 1 / 7)) == pytest.approx((1.0, 0.0), abs=1e-12)
     assert inception_score(np.tile(np.eye(7), (30, 1)), splits=1).mean == pytest.approx(7.0)
@@ -130,6 +168,12 @@ def test_scores_stand_beside_the_name_of_their_network(images):
     assert (scores["inception_score"], scores["inception_score_deviation"]) == inception_score(probabilities, 5)
     assert scores["inception_score_real"] == inception_score(real_probabilities, 5).mean
     assert scores["frechet_distance"] == frechet_distance(features, real_features)
+    distance = kernel_inception_distance(features, real_features)
+    names = ["kernel_inception_distance", "kernel_inception_distance_low", "kernel_inception_distance_high"]
+    assert [scores[name] for name in names] == [distance.value, distance.low, distance.high]
+    assert (scores["precision"], scores["recall"]) == precision_recall(features, real_features)
+    assert (scores["density"], scores["coverage"]) == density_coverage(features, real_features)
+    assert scores["precision"] != scores["recall"] and scores["density"] != scores["coverage"]
     assert (scores["samples"], scores["real"], scores["features"]) == (60, 80, 4)
     assert json.loads(json.dumps(scores, allow_nan=False)) == scores
     assert image_scores(samples, real, Known(), splits=5)["network_accuracy"] == 0.75
@@ -187,6 +231,7 @@ class Shapeless(Corners):
         ({"samples": np.zeros((20, 6, 6, 1))}, "samples: expected rows of shape"),
         ({"samples": np.full((20, 6, 5, 1), np.nan)}, "samples: expected finite numbers"),
         ({"samples": np.zeros((4, 6, 5, 1))}, "splits: expected between 1 and the 4 rows"),
+        ({"samples": np.zeros((5, 6, 5, 1)), "splits": 2}, "features: expected at least 6 rows for balls .*, got 5"),
         ({"real": np.zeros((20, 30))}, r"real: expected images \(n, height, width, channels\)"),
         ({"real": np.full((20, 6, 5, 1), 255.0)}, r"real: expected values in \[-1, 1\], got 255 to 255"),
         ({"real": np.zeros((20, 6, 5, 1), np.uint8)}, "real: expected floats, got uint8; scale images"),

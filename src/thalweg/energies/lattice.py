@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import (
+    HasAnnealing,
     HasLogits,
     HasLogZ,
     HasSampler,
@@ -27,7 +28,7 @@ from thalweg.spaces import Binary, Categorical, Finite, Real, Spin
 from thalweg.spaces.continuous import real_space
 
 
-class Ising(AbstractPairwise, HasLogits):
+class Ising(AbstractPairwise, HasLogits, HasAnnealing):
     r"""A pairwise Markov random field, ``E(x) = -½ xᵀWx - bᵀx``, W symmetric with zero diagonal.
 
     On spins (±1) the full conditionals are ``p(x_k = 1 | rest) = σ(2b_k + 2Σ_j W_kj x_j)``, on bits ({0, 1})
@@ -61,6 +62,13 @@ class Ising(AbstractPairwise, HasLogits):
         point = x.astype(self.bias.dtype)
         return -0.5 * jnp.dot(point, self.coupling.field(point)) - jnp.dot(self.bias, point)
 
+    def annealed(self, beta: Array, field: Array) -> "Ising":
+        return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
+
+    @property
+    def own_field(self) -> Array:
+        return self.bias
+
     def logits(self, x: Array) -> Array:
         local = self.bias + self.coupling.field(x.astype(self.bias.dtype))
         return local[:, None] * jnp.array(self.space.levels)
@@ -81,7 +89,7 @@ class Ising(AbstractPairwise, HasLogits):
         return jnp.where(up, high, low).astype(self.bias.dtype)
 
 
-class Potts(AbstractPairwise, HasLogits):
+class Potts(AbstractPairwise, HasLogits, HasAnnealing):
     r"""The Potts model, ``E(x) = -Σ_{i<j} W_ij [x_i = x_j] - Σ_i b_i[x_i]``, on {0, …, k-1}^n.
 
     Full conditionals: ``p(x_i = c | rest) ∝ exp(b_i[c] + Σ_j W_ij [x_j = c])``. A point may also be given as one-hot
@@ -113,6 +121,13 @@ class Potts(AbstractPairwise, HasLogits):
             check_point(x, self.space.shape)
             labels = jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype)
         return -0.5 * jnp.sum(labels * self.coupling.field(labels)) - jnp.sum(self.bias * labels)
+
+    def annealed(self, beta: Array, field: Array) -> "Potts":
+        return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
+
+    @property
+    def own_field(self) -> Array:
+        return self.bias
 
     def logits(self, x: Array) -> Array:
         return self.bias + self.coupling.field(jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype))

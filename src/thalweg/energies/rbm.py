@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 from thalweg.core import (
     ConditionalEnergy,
     Energy,
+    HasAnnealing,
     HasExactLogZ,
     HasHiddenUnits,
     HasSweep,
@@ -45,7 +46,7 @@ _FLOOR = 0.01
 _MOST_LABELS = 10
 
 
-class RBM(HasSweep, HasExactLogZ, HasHiddenUnits):
+class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
     r"""The restricted Boltzmann machine, ``E(v, h) = -vᵀWh - bᵀv - cᵀh``, as an energy of v.
 
     ``rbm(v)`` is the free energy ``F(v) = -log Σ_h exp(-E(v, h))``, so that every sampler, objective and metric takes
@@ -181,6 +182,15 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits):
         weights = self.weights * factor / (by_visible * by_hidden)
         parts = lambda rbm: (rbm.visible, rbm.hidden, rbm.weights)
         return eqx.tree_at(parts, self, (visible, hidden, weights)), by_hidden
+
+    def annealed(self, beta: Array, field: Array) -> "RBM":
+        """The machine with the energy ``β·E(v, h) - (1-β)·field·v``, for discrete units in both layers."""
+        bias = beta * self.visible.bias + (1 - beta) * field
+        return eqx.tree_at(lambda rbm: rbm.visible.bias, self.heated(beta)[0], bias)
+
+    @property
+    def own_field(self) -> Array:
+        return self.visible.bias
 
     def posterior(self, x: Array) -> "UnitsDensity":
         """``p(h | v)`` of one point, with ``sample``, ``log_prob`` and ``mean``.

@@ -18,9 +18,7 @@ def wide_base(dimension: int, scale: Array | float, dense: bool) -> Mixture:
     return mixture(jnp.zeros(1), jnp.zeros((1, dimension)), scale * unit[None])
 
 
-def fit_base(
-    key: PRNGKeyArray, y: Float[Array, "n d"], minima: Minima | None, components: int, dense: bool
-) -> Mixture:
+def fit_base(key: PRNGKeyArray, y: Float[Array, "n d"], minima: Minima | None, components: int, dense: bool) -> Mixture:
     """A mixture for points ``y``: one wide Gaussian of their covariance, ``components`` fitted by
     expectation-maximisation, and one at each of the minima, each kind with an equal share."""
     parts = [_one_gaussian(y, dense)]

@@ -1,47 +1,16 @@
-"""Inception score and Fréchet distance of images, reported with the name of the feature network."""
+"""Inception score and Fréchet distance, and all scores of images with the name of the feature network."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from thalweg.core import whole_number
-from thalweg.data import check_array
+from thalweg.evaluate.features import FeatureNetwork, HasAccuracy, apply_network, check_probabilities, check_two_sets
+from thalweg.evaluate.kernel_distance import kernel_inception_distance
 from thalweg.evaluate.labelled import check_images, check_scaled
+from thalweg.evaluate.manifold_scores import density_coverage, precision_recall
 
 _SEED = 2020  # torch-fidelity's shuffle: the same seed and rows give its numbers
-
-
-@runtime_checkable
-class FeatureNetwork(Protocol):
-    """A network that extracts features from images: a name for the report, and a call.
-
-    The call takes images ``(n, height, width, channels)`` in [-1, 1] and returns features ``(n, d)`` and class
-    probabilities ``(n, classes)``. `digit_network` and `InceptionNetwork` provide two of them.
-
-    >>> import numpy as np
-    >>> from thalweg.evaluate import FeatureNetwork
-    >>> class Halves:
-    ...     name = "mean of the upper and of the lower half"
-    ...     def __call__(self, images):
-    ...         features = np.stack([half.mean(axis=(1, 2, 3)) for half in np.array_split(images, 2, axis=1)], axis=1)
-    ...         weights = np.exp(features)
-    ...         return features, weights / weights.sum(axis=1, keepdims=True)
-    >>> isinstance(Halves(), FeatureNetwork), Halves()(np.zeros((3, 8, 8, 1)))[1].shape
-    (True, (3, 2))
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def __call__(self, images: Any) -> tuple[Any, Any]: ...
-
-
-@runtime_checkable
-class HasAccuracy(Protocol):
-    """A network with a known accuracy on held-out images."""
-
-    @property
-    def accuracy(self) -> float: ...
 
 
 class InceptionScore(NamedTuple):
@@ -85,15 +54,8 @@ def inception_score(probabilities: Any, splits: int = 10, *, seed: int | None = 
     """
     from scipy.special import rel_entr
 
-    p = _matrix(probabilities, "probabilities")
+    p = check_probabilities(probabilities)
     rows = len(p)
-    off = np.abs(p.sum(axis=1) - 1)
-    if p.min() < 0 or off.max() > 1e-3:
-        worst = int(np.argmax(np.maximum(off, -p.min(axis=1))))
-        raise ValueError(
-            f"probabilities: expected rows that are not negative and sum to one, got row {worst} with sum "
-            f"{p[worst].sum():.6g} and least value {p[worst].min():.6g}; take the softmax of logits first"
-        )
     splits = whole_number("splits", splits)
     if splits > rows:
         raise ValueError(
@@ -131,12 +93,7 @@ def frechet_distance(features: Any, other: Any) -> float:
     >>> bool(np.isclose(frechet_distance(rows, 3 * rows), 4 * (rows.mean(axis=0)**2).sum() + 4 * variances))
     True
     """
-    (mean, triangle), (other_mean, other_triangle) = _moments(features, "features"), _moments(other, "other")
-    if len(mean) != len(other_mean):
-        raise ValueError(
-            f"other: expected rows of {len(mean)} features, as many as the first have, got {len(other_mean)}; "
-            "take both from one network"
-        )
+    (mean, triangle), (other_mean, other_triangle) = map(_moments, check_two_sets(features, other, 2, "a covariance"))
     shared = np.linalg.svd(triangle @ other_triangle.T, compute_uv=False).sum()
     distance = np.sum((mean - other_mean) ** 2) + np.sum(triangle**2) + np.sum(other_triangle**2) - 2 * shared
     return max(float(distance), 0.0)  # for equal sets rounding gives about -1e-15
@@ -145,9 +102,11 @@ def frechet_distance(features: Any, other: Any) -> float:
 def image_scores(
     samples: Any, real: Any, network: Any, *, splits: int = 10, seed: int | None = _SEED
 ) -> dict[str, Any]:
-    """The Inception score of ``samples`` and their Fréchet distance to ``real`` images, with the features of a network.
+    """All scores of ``samples`` and their distances to ``real`` images, with the features of a network.
 
-    Scores of different networks are not comparable, so the name of the network is reported with them.
+    These are `inception_score`, `frechet_distance`, `kernel_inception_distance`, `precision_recall` and
+    `density_coverage`, which say what each is for. At least 6 images of either kind are needed. Scores of different
+    networks are not comparable, so the name of the network is reported with them.
 
     Args:
         samples: ``(n, height, width, channels)``; values outside [-1, 1] are clipped, as when an image is shown.
@@ -158,8 +117,9 @@ def image_scores(
     Returns:
         A dict for JSON: ``network`` (its name), ``network_accuracy`` (if known), ``inception_score`` and
         ``inception_score_deviation`` (over ``inception_score_splits``), ``inception_score_real`` (of the real images,
-        which a perfect model would reach), ``frechet_distance``, ``features`` (their number), ``samples`` (n), ``real``
-        (m).
+        which a perfect model would reach), ``frechet_distance``, ``kernel_inception_distance`` and its 95 % interval
+        from ``kernel_inception_distance_low`` to ``kernel_inception_distance_high``, ``precision`` and ``recall``,
+        ``density`` and ``coverage``, ``features`` (their number), ``samples`` (n), ``real`` (m).
 
     >>> import numpy as np
     >>> from thalweg.evaluate import image_scores
@@ -181,9 +141,10 @@ def image_scores(
         )
     seen = check_scaled(real, name="real")
     drawn = np.clip(check_images(samples, name="samples", event_shape=seen.shape[1:]), -1, 1)
-    features, probabilities = _apply_network(network, drawn)
-    real_features, real_probabilities = _apply_network(network, seen)
+    features, probabilities = apply_network(network, drawn)
+    real_features, real_probabilities = apply_network(network, seen)
     score = inception_score(probabilities, splits, seed=seed)
+    kernel_distance = kernel_inception_distance(features, real_features)
     return {
         "network": network.name,
         **({"network_accuracy": float(network.accuracy)} if isinstance(network, HasAccuracy) else {}),
@@ -192,35 +153,19 @@ def image_scores(
         "inception_score_splits": splits,
         "inception_score_real": inception_score(real_probabilities, splits, seed=seed).mean,
         "frechet_distance": frechet_distance(features, real_features),
+        "kernel_inception_distance": kernel_distance.value,
+        "kernel_inception_distance_low": kernel_distance.low,
+        "kernel_inception_distance_high": kernel_distance.high,
+        **precision_recall(features, real_features)._asdict(),
+        **density_coverage(features, real_features)._asdict(),
         "features": features.shape[1],
         "samples": len(drawn),
         "real": len(seen),
     }
 
 
-def _moments(features: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean μ of rows ``(n, d)``, and a triangular R with ``RᵀR = C``, their covariance."""
-    rows = _matrix(features, name)
-    if len(rows) < 2:
-        raise ValueError(f"{name}: expected at least 2 rows for a covariance, got {len(rows)}; give more images")
     mean = rows.mean(axis=0)
     triangle = np.linalg.qr((rows - mean) / np.sqrt(len(rows) - 1), mode="r")
     return mean, np.asarray(triangle)
-
-
-def _matrix(values: Any, name: str) -> np.ndarray:
-    array = np.asarray(check_array(values, integers=True, name=name), dtype=np.float64)
-    if array.ndim != 2:
-        raise ValueError(f"{name}: expected one row per image, (n, width), got shape {array.shape}; flatten each row")
-    return array
-
-
-def _apply_network(network: FeatureNetwork, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The features and probabilities of a network, one row per image; raises if their shapes are wrong."""
-    features, probabilities = (np.asarray(each) for each in network(images))
-    if features.ndim != 2 or probabilities.ndim != 2 or not len(features) == len(probabilities) == len(images):
-        raise ValueError(
-            f"network: expected features and probabilities with a row for each of {len(images)} images, got shapes "
-            f"{features.shape} and {probabilities.shape} from {network.name}; return two matrices"
-        )
-    return features, probabilities

@@ -148,7 +148,7 @@ def lay_ladder(
         "rung": jnp.zeros((), int),
         "betas": jnp.ones(MOST_RUNGS + 1).at[0].set(0.0),
         "step_sizes": jnp.full(MOST_RUNGS + 1, first),
-        "moves": jnp.ones(MOST_RUNGS + 1, int),
+        "moves": jnp.zeros(MOST_RUNGS + 1, int),
     }
     now = jax.lax.while_loop(climbing, climb, now)
     betas = jnp.where(jnp.arange(MOST_RUNGS + 1) > now["rung"], now["beta"], now["betas"])

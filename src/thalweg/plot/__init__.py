@@ -1,4 +1,5 @@
-"""Plots of energies, scores, chains, samples and training: matplotlib figures that display themselves in a notebook.
+"""Plots of energies, scores, chains, samples, training and classifiers: matplotlib figures that display themselves in
+a notebook.
 
 The energy is the first argument, then come the chains or data. No function uses pyplot or changes matplotlib's global
 settings.
@@ -6,6 +7,7 @@ settings.
 
 from thalweg.core import shorten_signatures
 from thalweg.plot.animation import Animation, animate
+from thalweg.plot.curves import reliability, roc
 from thalweg.plot.landscape import chains, energy, score
 from thalweg.plot.sample_grid import samples
 from thalweg.plot.style import DARK, LIGHT, Theme
@@ -22,6 +24,8 @@ __all__ = [
     "energy",
     "mixing",
     "rank",
+    "reliability",
+    "roc",
     "running_mean",
     "samples",
     "score",
