@@ -29,8 +29,7 @@ def evaluation_section(folder: Folder) -> str:
     """The section ``Evaluation``: a sentence on the log-likelihood, all numbers with intervals, and pictures."""
     rows = list(_rows(folder.results))
     if not rows:
-        command = f"thalweg evaluate {folder.path.resolve().name}"
-        words = f"Not evaluated yet: `{command}` computes the test log-likelihood and other numbers with intervals."
+        words = "Not evaluated yet: thalweg evaluate computes the test log-likelihood and other numbers with intervals."
         return placeholder("Evaluation", words)
     words = " ".join(each for each in (_say_likelihood(rows), _say_age(folder.results)) if each)
     return section("Evaluation", words, _table(rows), _intervals(rows), *_pictures(folder))

@@ -26,6 +26,7 @@ from thalweg.core import (
 from thalweg.data import Dataset
 from thalweg.energies import marginal
 from thalweg.evaluate.normalisable import find_escape
+from thalweg.noise import Uniform
 from thalweg.plot.points import is_image
 from thalweg.runs.digests import digest_arrays, digest_values
 from thalweg.samplers import AnnealedLangevin, Langevin
@@ -34,6 +35,9 @@ from thalweg.train import Run
 from thalweg.train.drawing import energies, model_of_points
 from thalweg.train.evaluation import spread_rows
 from thalweg.train.sampling import training_kernel
+
+
+_POINTS = 2000  # training rows that log Z is told, at most
 
 
 class Rows(NamedTuple):
@@ -183,9 +187,27 @@ class Subject:
         if condition not in self._log_z:
             model = self.model if condition is None else given(self.model, condition)
             self._refuse_infinite(model)
-            name = "log_z" if condition is None else f"log_z {condition}"
-            self._log_z[condition] = evaluate.log_z(model, key=self.key_of(name), confidence=self.confidence)
+            name, space = "log_z" if condition is None else f"log_z {condition}", space_of(model)
+            # on an interval the uniform density is near: the energies of images hardly differ beside their dimension
+            base = Uniform(space.low, space.high, space.shape) if isinstance(space, Interval) else None
+            self._log_z[condition] = evaluate.log_z(
+                model,
+                key=self.key_of(name),
+                samples=self._known_points(condition) if base is None else None,
+                confidence=self.confidence,
+                base=base,
+                progress=self.progress,
+            )
         return self._log_z[condition]
+
+    def _known_points(self, condition: int | None) -> np.ndarray | None:
+        """Training rows, of one class if a condition is given: where the mass of the model should be."""
+        if self.data is None:
+            return None
+        x = self.data.x_train
+        if condition is not None and self.data.y_train is not None:
+            x = x[self.data.y_train == condition]
+        return self.as_points(x[spread_rows(len(x), _POINTS)]) if len(x) else None
 
     def _refuse_infinite(self, model: Any) -> None:
         """Raise if the energy falls without end in some direction of R^d."""
