@@ -10,7 +10,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg import core, data, energies, evaluate, exact, noise, objectives, plot, runs, samplers, spaces, train
+    from thalweg import (
+        core,
+        data,
+        energies,
+        evaluate,
+        exact,
+        machines,
+        noise,
+        objectives,
+        plot,
+        runs,
+        samplers,
+        spaces,
+        train,
+    )
     from thalweg.core import as_conditional, as_energy, as_score, from_density, given, score, space_of
     from thalweg.energies import clamp, tempered
     from thalweg.evaluate import check_objective, check_sampler
@@ -45,6 +59,7 @@ _MODULES = (
     "energies",
     "evaluate",
     "exact",
+    "machines",
     "noise",
     "objectives",
     "plot",

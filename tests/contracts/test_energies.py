@@ -48,6 +48,7 @@ class Sign(HasFreeEnergy):
 
 
 SHIFT = jnp.array([0.5, -0.5])
+PATTERNS = jnp.array([[1, 1, -1, -1, 1], [1, -1, 1, -1, -1]])
 ROWS = {
     "MLP": lambda: te.MLP(2, 8, key=key()),
     "RBM": lambda: te.RBM(3, 2, key=key()),
@@ -63,8 +64,11 @@ ROWS = {
     "Gaussian": lambda: te.Gaussian(jnp.zeros(2), jnp.eye(2)),
     "GaussianField": lambda: te.GaussianField(GRAPH, 1.0),
     "GaussianMixture": lambda: te.GaussianMixture(jnp.ones(2), jnp.eye(2), 1.0),
+    "Hopfield": lambda: te.Hopfield(jnp.ones((3, 3)) - jnp.eye(3), 0.1),
     "Ising": lambda: te.Ising(GRAPH, 0.1),
     "LabelledMLP": lambda: te.LabelledMLP(2, 3, 8, key=key()),
+    "MaximumEntropy": lambda: te.MaximumEntropy(jnp.sum, 0.5, tw.Spin(3)),
+    "ModernHopfield": lambda: te.ModernHopfield(jnp.eye(2), 1.5),
     "NoiseConditionalMLP": lambda: te.NoiseConditionalMLP(2, 8, key=key()),
     "NoiseConditionalScoreMLP": lambda: te.NoiseConditionalScoreMLP(2, 8, key=key()),
     "NoiseConditionalScoreUNet": lambda: te.NoiseConditionalScoreUNet(IMAGE, (4,), key=key()),
@@ -79,9 +83,12 @@ ROWS = {
     "Wishart": lambda: te.Wishart(4.0, jnp.eye(2)),
     "clamp": lambda: tw.clamp(te.MLP(2, 8, key=key()), jnp.array([True, False]), jnp.zeros(2)),
     "confined": lambda: te.confined(te.MLP(2, 8, key=key()), scale=2.0),
+    "hebb": lambda: te.hebb(PATTERNS),
     "joint": lambda: te.joint(Centre(SHIFT)),
     "marginal": lambda: te.marginal(Sign(SHIFT)),
+    "pseudo_inverse": lambda: te.pseudo_inverse(PATTERNS),
     "smoothed": lambda: te.smoothed(te.Ring()),
+    "storkey": lambda: te.storkey(PATTERNS),
     "swapped": lambda: te.swapped(Centre(SHIFT)),
     "tempered": lambda: te.tempered(te.MLP(2, 8, key=key()), 2.0),
     "two_bumps": te.two_bumps,
@@ -89,6 +96,8 @@ ROWS = {
 # a coupling or a layer of units is a part of an energy and none itself
 PARTS = {"Graph", "Grid", "Matrix", "BernoulliUnits", "CategoricalUnits", "GaussianUnits", "ReLUUnits"}
 PARTS |= {"ReplicatedSoftmaxUnits", "SpinUnits"}
+# a coupling is a part of an energy and none itself, and a recall is what a Hopfield network returns
+PARTS = {"Graph", "Grid", "Matrix", "Recall"}
 # these take seconds to compile
 SLOW = {"ConvNet", "ResNet", "NoiseConditionalUNet", "NoiseConditionalScoreUNet"}
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ROWS]

@@ -137,6 +137,9 @@ def sample(
     chains: Annotated[int | None, typer.Option(help="How many samples; by default as configured.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of every chain; by default as configured.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another number gives other samples.")] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Sample the best checkpoint, kept by train.keep_best, not the newest.")
+    ] = False,
 ) -> None:
     """Draw new samples from a trained model, from fresh noise, and evaluate them.
 
@@ -146,7 +149,8 @@ def sample(
 
     with working("starting"):
         from thalweg.runs import sampling
-    typer.echo(f"samples: {sampling.sample(run, chains=chains, steps=steps, seed=seed, progress=True)}")
+    path = sampling.sample(run, chains=chains, steps=steps, seed=seed, best=best, progress=True)
+    typer.echo(f"samples: {path}")
 
 
 app.command(short_help="Evaluate a trained model: log-likelihood, tests, scores.")(evaluate)
@@ -203,7 +207,7 @@ def reproduce(
             (each, experiment.title, experiment.source, durations.in_words(took.get(each)))
             for each, experiment in EXPERIMENTS.items()
         ]
-        print_table(("experiment", "what it shows", "source", "took here"), rows)
+        print_table(("experiment", "what it shows", "source", "took here"), rows, unbroken=1)
         typer.echo(f"How long one takes is noted in {folder / durations.FILE} when it is run.")
         return
     if name not in EXPERIMENTS:

@@ -11,12 +11,16 @@ from thalweg.energies.exponential import Exponential, Gamma, Normal
 from thalweg.energies.exponential_bounded import Beta, Dirichlet
 from thalweg.energies.exponential_discrete import Bernoulli, Poisson
 from thalweg.energies.exponential_matrix import Wishart
+from thalweg.energies.hopfield import Hopfield, hebb, pseudo_inverse, storkey
 from thalweg.energies.labelled import LabelledMLP
 from thalweg.energies.lattice import GaussianField, Ising, Potts
+from thalweg.energies.maximum_entropy import MaximumEntropy
+from thalweg.energies.modern_hopfield import ModernHopfield
 from thalweg.energies.neural import MLP, ConvNet, ResNet
 from thalweg.energies.noise_conditional import NoiseConditionalMLP, NoiseConditionalScoreMLP, ScoreMLP
 from thalweg.energies.positive_forms import PositiveForm
 from thalweg.energies.rbm import RBM
+from thalweg.energies.recall import Recall
 from thalweg.energies.two_variables import joint, marginal, swapped
 from thalweg.energies.unet import NoiseConditionalScoreUNet, NoiseConditionalUNet
 from thalweg.energies.units import (
@@ -48,9 +52,12 @@ __all__ = [
     "GaussianUnits",
     "Graph",
     "Grid",
+    "Hopfield",
     "Ising",
     "LabelledMLP",
     "Matrix",
+    "MaximumEntropy",
+    "ModernHopfield",
     "NoiseConditionalMLP",
     "NoiseConditionalScoreMLP",
     "NoiseConditionalScoreUNet",
@@ -60,6 +67,7 @@ __all__ = [
     "PositiveForm",
     "Potts",
     "ReLUUnits",
+    "Recall",
     "ReplicatedSoftmaxUnits",
     "ResNet",
     "Ring",
@@ -68,9 +76,12 @@ __all__ = [
     "Wishart",
     "clamp",
     "confined",
+    "hebb",
     "joint",
     "marginal",
+    "pseudo_inverse",
     "smoothed",
+    "storkey",
     "swapped",
     "tempered",
     "two_bumps",

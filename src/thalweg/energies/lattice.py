@@ -28,7 +28,41 @@ from thalweg.spaces import Binary, Categorical, Finite, Real, Spin
 from thalweg.spaces.continuous import real_space
 
 
-class Ising(AbstractPairwise, HasLogits, HasAnnealing):
+class AbstractIsing(AbstractPairwise, HasLogits, HasAnnealing):
+    """``E(x) = -½ xᵀWx - bᵀx`` on spins or bits: what `Ising` and `Hopfield` have in common."""
+
+    bias: eqx.AbstractVar[Array]
+    space: eqx.AbstractVar[Finite]
+
+    def __call__(self, x: Array) -> Array:
+        check_point(x, self.space.shape)
+        point = x.astype(self.bias.dtype)
+        return -0.5 * jnp.dot(point, self.coupling.field(point)) - jnp.dot(self.bias, point)
+
+    def annealed(self, beta: Array, field: Array) -> Any:
+        return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
+
+    def logits(self, x: Array) -> Array:
+        local = self.bias + self.coupling.field(x.astype(self.bias.dtype))
+        return local[:, None] * jnp.array(self.space.levels)
+
+    def _to_values(self, x: Array) -> Array:
+        return x.T.astype(self.bias.dtype)
+
+    def _to_points(self, values: Array) -> Array:
+        return values.T
+
+    def _noise(self, key: PRNGKeyArray, sites: int, chains: int) -> Array:
+        return uniform(key, (sites, chains))
+
+    def _draw(self, noise: Array, field: Array, sites: Any) -> Array:
+        low, high = self.space.levels
+        # u < σ(logit), with one exponential and no division
+        up = noise * (1 + jnp.exp((low - high) * (self.bias[sites, None] + field))) < 1
+        return jnp.where(up, high, low).astype(self.bias.dtype)
+
+
+class Ising(AbstractIsing):
     r"""A pairwise Markov random field, ``E(x) = -½ xᵀWx - bᵀx``, W symmetric with zero diagonal.
 
     On spins (±1) the full conditionals are ``p(x_k = 1 | rest) = σ(2b_k + 2Σ_j W_kj x_j)``, on bits ({0, 1})
@@ -52,41 +86,10 @@ class Ising(AbstractPairwise, HasLogits, HasAnnealing):
     def __init__(self, coupling: Any, bias: Any = 0.0, space: Space | None = None):
         self.coupling = as_coupling(coupling)
         sites = self.coupling.sites
-        self.bias = _per_site("bias", bias, (sites,))
+        self.bias = per_site("bias", bias, (sites,))
         self.space = Spin(sites) if space is None else space  # pyright: ignore[reportAttributeAccessIssue]
         if not isinstance(self.space, (Spin, Binary)) or self.space.shape != (sites,):
             raise ValueError(f"expected Spin({sites}) or Binary({sites}), got {space}; leave it out for spins")
-
-    def __call__(self, x: Array) -> Array:
-        check_point(x, self.space.shape)
-        point = x.astype(self.bias.dtype)
-        return -0.5 * jnp.dot(point, self.coupling.field(point)) - jnp.dot(self.bias, point)
-
-    def annealed(self, beta: Array, field: Array) -> "Ising":
-        return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
-
-    @property
-    def own_field(self) -> Array:
-        return self.bias
-
-    def logits(self, x: Array) -> Array:
-        local = self.bias + self.coupling.field(x.astype(self.bias.dtype))
-        return local[:, None] * jnp.array(self.space.levels)
-
-    def _to_values(self, x: Array) -> Array:
-        return x.T.astype(self.bias.dtype)
-
-    def _to_points(self, values: Array) -> Array:
-        return values.T
-
-    def _noise(self, key: PRNGKeyArray, sites: int, chains: int) -> Array:
-        return uniform(key, (sites, chains))
-
-    def _draw(self, noise: Array, field: Array, sites: Any) -> Array:
-        low, high = self.space.levels
-        # u < σ(logit), with one exponential and no division
-        up = noise * (1 + jnp.exp((low - high) * (self.bias[sites, None] + field))) < 1
-        return jnp.where(up, high, low).astype(self.bias.dtype)
 
 
 class Potts(AbstractPairwise, HasLogits, HasAnnealing):
@@ -113,7 +116,7 @@ class Potts(AbstractPairwise, HasLogits, HasAnnealing):
     def __init__(self, coupling: Any, k: int, bias: Any = 0.0):
         self.coupling = as_coupling(coupling)
         self.space = Categorical(self.coupling.sites, whole_number("k", k, 2, "a site with one label is a constant"))
-        self.bias = _per_site("bias", bias, (self.coupling.sites, self.space.k))
+        self.bias = per_site("bias", bias, (self.coupling.sites, self.space.k))
 
     def __call__(self, x: Array) -> Array:
         labels = x
@@ -124,10 +127,6 @@ class Potts(AbstractPairwise, HasLogits, HasAnnealing):
 
     def annealed(self, beta: Array, field: Array) -> "Potts":
         return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
-
-    @property
-    def own_field(self) -> Array:
-        return self.bias
 
     def logits(self, x: Array) -> Array:
         return self.bias + self.coupling.field(jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype))
@@ -171,8 +170,8 @@ class GaussianField(AbstractPairwise, HasLogZ, HasSampler):
     def __init__(self, coupling: Any, diagonal: Any, shift: Any = 0.0):
         self.coupling = as_coupling(coupling)
         sites = self.coupling.sites
-        self.diagonal = _per_site("diagonal", positive("diagonal", diagonal), (sites,))
-        self.shift = _per_site("shift", shift, (sites,))
+        self.diagonal = per_site("diagonal", positive("diagonal", diagonal), (sites,))
+        self.shift = per_site("shift", shift, (sites,))
         precision = self.precision
         if is_concrete(precision) and np.linalg.eigvalsh(precision)[0] <= 0:
             raise ValueError(
@@ -230,7 +229,8 @@ class GaussianField(AbstractPairwise, HasLogZ, HasSampler):
         return (self.shift[sites, None] + field) * variance + noise * jnp.sqrt(variance)
 
 
-def _per_site(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+def per_site(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """``value`` as an array of ``shape``, one entry per site, or one number for all sites."""
     array = finite(name, value)
     try:
         return jnp.broadcast_to(array, shape)

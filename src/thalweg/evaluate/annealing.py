@@ -1,170 +1,56 @@
-"""Annealed estimates of log Z: the base and the ladder from pilot runs, then rounds of both directions and their bridge.
+"""Annealed estimates of log Z: rounds of runs in both directions on a fixed ladder, and their bridge."""
 
-Every function works on one model, or with ``many`` on a stack of models at once by ``vmap``.
-"""
-
-import functools
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
+from scipy.special import stdtrit
 
-from thalweg.core import Kernel, compiled, energies
+from thalweg.core import Estimate, Kernel
 from thalweg.core.random import split
-from thalweg.evaluate.bases import fit_base, wide_base
-from thalweg.evaluate.minima import Minima, find_minima
-from thalweg.evaluate.paths import Affine, GaussianPath, Mixture, Trajectories
-from thalweg.evaluate.smc import Ladder, bridge, lay_ladder, travel
+from thalweg.evaluate.real_paths import GROUPS, SIZE, constant, pilot, program, split_keys
+from thalweg.evaluate.smc import Path, bridge, travel
 
-GROUPS, SIZE = 16, 128  # independent groups of chains in a round, and the chains of a group
-_DENSE, _HESSIAN = 128, 32  # most dimensions for full covariances, and for the search of minima
-_MINIMA, _COMPONENTS = 12, 6
-_WIDTH = 4.0  # the standard deviation of the first base
-_SCOUTS = 2**16
 _EXTRA = 50  # moves on the model before a backward run
+_MOST_ROUNDS = 4  # without a budget
+_ENOUGH = 0.1  # without a budget, rounds end at this standard error
+_FINE, _MANY_MOVES = 0.97, 200  # of the finer ladder that is tried where the two directions disagree
 
 
-def program(function: Callable[..., PyTree], many: bool) -> Callable[..., PyTree]:
-    """``function`` compiled; with ``many`` over a stack of models, the leading axis of every array."""
-    return _programs(function)[many]
+class Budget(NamedTuple):
+    """How much may be spent: seconds, evaluations of the energy or its gradient, or neither."""
 
+    seconds: float | None = None
+    evaluations: float | None = None
 
-@functools.cache
-def _programs(function: Callable[..., PyTree]) -> tuple[Callable[..., PyTree], Callable[..., PyTree]]:
-    def over_models(*arguments):
-        return eqx.filter_vmap(function)(*arguments)
-
-    return compiled(function), compiled(over_models)
+    def allows(self, rounds: int, begun: float, spent: float, error: float) -> bool:
+        """Whether one more round as long as those before it fits."""
+        if self.seconds is not None and (time.monotonic() - begun) * (rounds + 1) / rounds > self.seconds:
+            return False
+        if self.evaluations is not None and spent * (rounds + 1) / rounds > self.evaluations:
+            return False
+        given = self.seconds is not None or self.evaluations is not None
+        return given or (rounds < _MOST_ROUNDS and error > _ENOUGH)
 
 
 class Rounds(NamedTuple):
-    """What the rounds found, group by group: log Z forward, backward and by bridge, the smallest overlap, the rungs,
-    and the number of draws of the base with descendants at the end (its median over the groups)."""
+    """What the rounds of one model found, group by group, ``(groups,)``: log Z forward, backward and bridged."""
 
     forward: np.ndarray
     backward: np.ndarray
     bridged: np.ndarray
-    overlap: np.ndarray
-    ladder: Ladder
-    x: PyTree
-    evaluations: float
-    seconds: float
+    overlap: float
+    complete: bool
+    rungs: int
+    roots: float
 
 
-# ---------------------------------------------------------------- bases on R^d
-
-
-def _ladder(kernel, path, key, keep, most_moves):
-    return lay_ladder(kernel, path, key, GROUPS * SIZE, keep, most_moves)
-
-
-def _scout(energy: Any, wide: Mixture, key: PRNGKeyArray, x: Array) -> tuple[Affine, Array, Minima | None]:
-    """The energy in coordinates in which the points x have mean zero and unit covariance, the points there, and the
-    minima found from the points, from draws of the wide base, and from the best of many draws of both."""
-    size = x.shape[-1]
-    mean, dense = jnp.mean(x, axis=0), wide.factors.ndim == 3
-    if dense:
-        covariance = jnp.cov(x.T).reshape(size, size)
-        level = jnp.trace(covariance) / size
-        factor = jnp.linalg.cholesky(covariance + (1e-6 * level + 1e-20) * jnp.eye(size))
-    else:
-        factor = jnp.std(x, axis=0) + 1e-10
-    affine = Affine(energy, mean, factor)
-    inverse = jax.vmap(affine.inverse)
-    y = inverse(x)
-    if size > _HESSIAN:
-        return affine, y, None
-    key_near, key_far = split(key)
-    near, far = 1.5 * jax.random.normal(key_near, (_SCOUTS, size)), inverse(wide.sample(key_far, (_SCOUTS,)))
-    scouts = jnp.concatenate([near, far])
-    excess = energies(affine, scouts) + jnp.concatenate(
-        [-0.5 * jnp.sum((near / 1.5) ** 2, axis=-1), jax.vmap(wide.log_prob)(jax.vmap(affine.point)(far))]
-    )
-    # the best of each kind: where the model has most mass that the draws lack
-    best = [jnp.argsort(part)[:32] + start for part, start in zip(jnp.split(excess, 2), (0, _SCOUTS), strict=True)]
-    starts = jnp.concatenate([y[:64], scouts[jnp.concatenate(best)], far[: 128 if size < 8 else 256]])
-    return affine, y, find_minima(affine, starts, _MINIMA)
-
-
-def _components(size: int) -> int:
-    """How many Gaussians a base may have: each needs some ten points for every dimension."""
-    return max(1, min(_COMPONENTS, GROUPS * SIZE // (20 * size)))
-
-
-def _slots(base: Mixture, count: int) -> Mixture:
-    """The same mixture with further components of no weight, so that all bases have one shape."""
-    more = count - len(base.log_weights)
-    grow = lambda leaf: jnp.concatenate([leaf, jnp.broadcast_to(leaf[:1], (more, *leaf.shape[1:]))])
-    logs = jnp.concatenate([base.log_weights, jnp.full(more, -1e4)])
-    return Mixture(logs, grow(base.means), grow(base.factors), grow(base.inverses))
-
-
-def _count_slots(size: int) -> int:
-    components = _components(size)
-    return 1 + (components if components > 1 else 0) + (_MINIMA if size <= _HESSIAN else 0)
-
-
-def _first_path(energy, shift, width):
-    """The path from one wide Gaussian, in coordinates in which it is N(0, width²)."""
-    size = shift.shape[-1]
-    dense = size <= _DENSE
-    unit = jnp.eye(size) if dense else jnp.ones(size)
-    base = _slots(wide_base(size, width, dense), _count_slots(size))
-    return GaussianPath(Affine(energy, shift, unit), base)
-
-
-def _fitted_path(energy, key, y, minima, components):
-    base = fit_base(key, y, minima, components, y.shape[-1] <= _DENSE)
-    return GaussianPath(energy, _slots(base, _count_slots(y.shape[-1])))
-
-
-def path_on_reals(
-    energy: Any, size: int, key: PRNGKeyArray, samples: Array | None, many: bool, advance: Any
-) -> tuple[GaussianPath, Kernel, Ladder]:
-    """A path to an energy of vectors ``(size,)``, with a base fitted in pilot runs or to samples, and its ladder."""
-    keys = split(key, 8) if not many else jax.vmap(lambda key: split(key, 8), out_axes=1)(key)
-    constant = lambda value: jnp.broadcast_to(jnp.asarray(value), (len(key),)) if many else jnp.asarray(value)
-    start = jnp.zeros((len(key), size)) if many else jnp.zeros(size)
-    kernel = Trajectories(constant(0.3))
-    moves = constant(50)
-    path = program(_first_path, many)(energy, start, constant(_WIDTH))
-    if samples is None:
-        _, x = program(_ladder, many)(kernel, path, keys[0], constant(0.7), moves)
-    else:
-        x = samples
-    advance()
-    affine, y, minima = program(_scout, many)(path.energy.energy, path.base, keys[1], x)
-    path = program(_plain_fit, many)(affine, keys[2], y, minima)
-    _, y = program(_ladder, many)(kernel, path, keys[3], constant(0.8), moves)
-    advance()
-    path = program(_full_fit, many)(affine, keys[4], y, minima)
-    ladder, _ = program(_ladder, many)(kernel, path, keys[5], constant(0.9), moves)
-    advance()
-    return path, kernel, ladder
-
-
-def _plain_fit(energy, key, y, minima):
-    return _fitted_path(energy, key, y, minima, 1)
-
-
-def _full_fit(energy, key, y, minima):
-    return _fitted_path(energy, key, y, minima, _components(y.shape[-1]))
-
-
-# ---------------------------------------------------------------- rounds
-
-
-def _forward(kernel, path, ladder, key):
-    key_draw, key = split(key)
-    x = path.draw(key_draw, GROUPS * SIZE)
-    return travel(kernel, path, ladder, key, x, GROUPS, jnp.asarray(False), jnp.asarray(0))
-
-
-def _one_round(kernel, path, ladder, key, samples):
+def _round(kernel: Kernel, path: Path, ladder: Any, key: PRNGKeyArray, samples: PyTree) -> tuple[Array, ...]:
+    """One round: forward, backward from the last points or from samples, and the bridge."""
     keys = split(key, 3)
     draws = path.draw(keys[0], GROUPS * SIZE)
 
@@ -172,11 +58,121 @@ def _one_round(kernel, path, ladder, key, samples):
     def direction(x, now):
         key, backward, extra = now
         passed = travel(kernel, path, ladder, key, x, GROUPS, backward, extra)
-        return (passed.x if samples is None else samples), passed._replace(x=None)
+        return (passed.x if samples is None else samples), (passed.log_ratio, passed.works, passed.roots)
 
     where = (keys[1:], jnp.array([False, True]), jnp.array([0, _EXTRA]))
-    x, (log_ratio, works, _) = jax.lax.scan(direction, draws, where)
+    _, (log_ratio, works, roots) = jax.lax.scan(direction, draws, where)
     ahead, back = (jax.tree.map(lambda leaf, place=place: leaf[place], works) for place in (0, 1))
     bridged = bridge(ahead, back, ladder.count, GROUPS)
     start = path.log_z_base
-    return start + log_ratio[0], start - log_ratio[1], start + bridged.log_ratio + bridged.deviations, bridged.overlap
+    each = start + bridged.log_ratio + bridged.deviations
+    return start + log_ratio[0], start - log_ratio[1], each, bridged.overlap, jnp.median(roots[0])
+
+
+def anneal(
+    kernel: Kernel,
+    path: Path,
+    key: PRNGKeyArray,
+    samples: PyTree | None,
+    most_moves: int,
+    budget: Budget,
+    cost: float,
+    many: bool,
+    advance: Callable[[], None],
+) -> list[Rounds]:
+    """Rounds on a ladder chosen by a pilot run, for each model, until the budget is spent.
+
+    If the two directions disagree, the ladder is laid again with smaller steps and more moves, once. ``cost`` is the
+    number of evaluations of one move of one chain.
+    """
+    keys = split_keys(key, 3, many)
+    fine = False
+    while True:
+        keep, moves = (_FINE, max(_MANY_MOVES, most_moves)) if fine else (0.9, most_moves)
+        settings = constant(keep, key, many), constant(moves, key, many)
+        ladder, _ = program(pilot, many)(kernel, path, keys[int(fine)], *settings)
+        advance()
+        begun, found = time.monotonic(), []
+        spent = 2 * GROUPS * SIZE * cost * float(np.max(np.sum(np.asarray(ladder.moves), axis=-1)))
+        while True:
+            round_keys = _numbered(keys[2], len(found) + 1000 * fine, many)
+            found.append(jax.tree.map(np.asarray, program(_round, many)(kernel, path, ladder, round_keys, samples)))
+            advance()
+            rounds = _collect(found, ladder, many)
+            worst = max(float(np.std(each.bridged) / np.sqrt(each.bridged.size)) for each in rounds)
+            poor = any(disagreement(each) > 3 for each in rounds)
+            if (poor and not fine) or not budget.allows(len(found), begun, spent * len(found), worst):
+                break
+        if fine or not poor:
+            return rounds
+        fine = True
+
+
+def _numbered(key: PRNGKeyArray, number: int, many: bool) -> PRNGKeyArray:
+    return jax.vmap(lambda key: jax.random.fold_in(key, number))(key) if many else jax.random.fold_in(key, number)
+
+
+def _collect(found: list[tuple[np.ndarray, ...]], ladder: Any, many: bool) -> list[Rounds]:
+    """The groups of all rounds together, model by model."""
+    lift = (lambda leaf: leaf) if many else (lambda leaf: np.asarray(leaf)[None])
+    columns = [[lift(one[place]) for one in found] for place in range(5)]
+    groups = [np.concatenate(column, axis=-1) for column in columns[:3]]
+    overlap, roots = np.min(columns[3], axis=0), np.median(columns[4], axis=0)
+    complete, count = lift(np.asarray(ladder.betas)[..., -1] >= 1), lift(np.asarray(ladder.count))
+    rows = zip(*groups, overlap, complete, count, roots, strict=True)
+    return [Rounds(*row[:3], float(row[3]), bool(row[4]), int(row[5]), float(row[6])) for row in rows]
+
+
+def _log_mean(values: np.ndarray) -> tuple[float, float]:
+    """The log of the mean of ``exp(values)`` and its standard error by the delta method."""
+    top = float(np.max(values))
+    if not np.isfinite(top):
+        return top, float("inf")
+    weights = np.exp(values - top)
+    mean = float(np.mean(weights))
+    return top + float(np.log(mean)), float(np.std(weights, ddof=1) / mean / np.sqrt(len(values)))
+
+
+def directions(rounds: Rounds) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The value and standard error of each direction: of Z forward, of 1/Z backward."""
+    backward, error = _log_mean(-rounds.backward)
+    return _log_mean(rounds.forward), (-backward, error)
+
+
+def disagreement(rounds: Rounds) -> float:
+    """How many standard errors the two directions are apart, beyond a hundredth of a nat."""
+    (ahead, ahead_error), (back, back_error) = directions(rounds)
+    if not np.isfinite(ahead - back):
+        return float("inf")
+    return max(abs(ahead - back) - 0.01, 0.0) / max(float(np.hypot(ahead_error, back_error)), 1e-9)
+
+
+def summarise(rounds: Rounds, confidence: float) -> Estimate:
+    """The estimate of one model: the bridge, with an interval that the distance of the two directions widens."""
+    (ahead, ahead_error), (back, back_error) = directions(rounds)
+    count = rounds.bridged.size
+    reach = float(stdtrit(count - 1, (1 + confidence) / 2))
+    value = float(np.mean(rounds.bridged))
+    error = float(np.hypot(np.std(rounds.bridged, ddof=1) / np.sqrt(count), (ahead - back) / 4))
+    low, high = value - reach * error, value + reach * error
+    parts = {
+        name: Estimate(middle, middle - reach * each, middle + reach * each, confidence, f"{name} annealing")
+        for name, middle, each in (("forward", ahead, ahead_error), ("reverse", back, back_error))
+    }
+    warning = None
+    if not (rounds.complete and np.isfinite(value)):
+        low, high = -np.inf, np.inf
+        warning = "the path did not reach the model; give samples of the model, or a base density nearer to it"
+    elif disagreement(rounds) > 3:
+        low = min(low, *(part.low for part in parts.values()))
+        high = max(high, *(part.high for part in parts.values()))
+        error = max(error, (high - low) / (2 * reach))
+        warning = (
+            f"the two directions disagree by {abs(ahead - back):.2f} nats, so the interval holds both; the chains mix "
+            "slowly: give samples of the model or a larger budget"
+        )
+    elif rounds.overlap < 0.1:
+        warning = "two neighbouring rungs hardly overlap; give samples of the model or a larger budget"
+    bound = ahead - float(np.log(1 / (1 - confidence)))
+    method = f"annealing over {rounds.rungs} rungs, both directions bridged"
+    return Estimate(value, low, high, confidence, method, 1 / max(error, 1e-9) ** 2, warning, error, bound, parts)

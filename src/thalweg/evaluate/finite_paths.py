@@ -76,15 +76,18 @@ class UniformPath(Path):
         return jnp.asarray(math.prod(space.shape) * math.log(len(space.levels)))
 
 
-def path_on_sites(energy: Any, samples: Array | None) -> Path:
-    """The path to an energy on a finite space; where the energy allows it, from the marginals of ``samples``, or
-    without samples from its own biases."""
+def path_on_sites(energy: Any, samples: Array | None, models: tuple[int, ...] = ()) -> Path:
+    """The path to an energy on a finite space, from the uniform distribution, or where the energy allows it from the
+    marginals of ``samples``; ``models`` is the shape of a stack of models."""
     hidden = energy.hidden if isinstance(energy, HasHiddenUnits) else None
     discrete = hidden is None or isinstance(hidden.space, Finite)  # pyright: ignore[reportAttributeAccessIssue]
     if not (isinstance(energy, HasAnnealing) and discrete):
         return UniformPath(energy)
-    field = energy.own_field if samples is None else fit_field(samples, energy.space)  # pyright: ignore[reportArgumentType]
-    return SitesPath(energy, field)
+    if samples is not None:
+        return SitesPath(energy, fit_field(samples, energy.space))  # pyright: ignore[reportArgumentType]
+    space = energy.space
+    levels = (space.k,) if isinstance(space, Categorical) else ()
+    return SitesPath(energy, jnp.zeros((*models, *space.shape, *levels)))  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def fit_field(samples: Array, space: Finite) -> Array:

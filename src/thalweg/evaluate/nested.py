@@ -1,7 +1,7 @@
-"""Nested sampling of log Z by blackjax: a second method, for densities in which annealing meets a first-order transition.
+"""Nested sampling of log Z by blackjax: a second method, where annealing meets a first-order transition.
 
-The live points are ordered by ``L(y) = p̃(y)/p₀(y)`` over a base p₀. While the volume of the region ``L > ℓ`` shrinks, the
-share of a narrow spike in it grows, whereas at every temperature it may stay too small to be met.
+The live points are ordered by ``L(y) = p̃(y)/p₀(y)`` over a base p₀. While the volume of the region ``L > ℓ`` shrinks,
+the share of a narrow spike in it grows, whereas at every temperature it may stay too small to be met.
 """
 
 from typing import Any, NamedTuple

@@ -13,6 +13,7 @@ from thalweg.core.random import log_uniform, normal, split, uniform
 from thalweg.evaluate.smc import Path
 from thalweg.samplers.hamiltonian import hamiltonian_step
 from thalweg.samplers.states import GradientState, gradient_state
+from thalweg.spaces import Coordinates, to_real
 
 _INFINITE = 1e30  # stands for an infinite energy, since 0·∞ is not a number
 
@@ -91,6 +92,25 @@ class Flat(Module):
 
     def __call__(self, z: Array) -> Array:
         return self.energy(z.reshape(self.shape))
+
+
+class UserBase(Module):
+    """A density of points, as one of flat real vectors."""
+
+    density: Any
+    coordinates: Coordinates | None
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def log_prob(self, y: Array) -> Array:
+        """The log density at one vector, with the volume of the coordinates."""
+        z = y.reshape(self.shape)
+        if self.coordinates is None:
+            return self.density.log_prob(z)
+        return self.density.log_prob(self.coordinates.from_real(z)) + self.coordinates.log_det(z)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        """Independent vectors, ``(*shape, d)``, for a shape of one number."""
+        return to_real(self.coordinates, self.density.sample(key, shape)).reshape(*shape, -1)
 
 
 class Interpolated(Energy):

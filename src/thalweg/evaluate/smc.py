@@ -200,12 +200,13 @@ def _finite_difference(before: Array, after: Array) -> Array:
 
 
 class Pass(NamedTuple):
-    """One run along the ladder: ``log (Z_end/Z_start)`` of each group, the works, and the last points, equally
-    weighted."""
+    """One run along the ladder: ``log (Z_end/Z_start)`` of each group, the works, the last points, equally weighted,
+    and from how many first points of each group they descend."""
 
     log_ratio: Float[Array, " groups"]
     works: Works
     x: PyTree
+    roots: Int[Array, " groups"]
 
 
 def travel(
@@ -236,7 +237,7 @@ def travel(
         return jax.lax.fori_loop(0, count, one, state)
 
     def rung_by_rung(number, now):
-        state, log_weights, log_ratio, work, weight = now
+        state, log_weights, log_ratio, work, weight, origin = now
         here, there = rung_at(number), rung_at(number + 1)
         resample_key, move_key = split(jax.random.fold_in(key, number))
         before, after = (energies(path.at(ladder.betas[rung]), state.x) for rung in (here, there))
@@ -248,18 +249,22 @@ def travel(
         ancestors = jnp.where(poor[:, None], ancestors, jnp.arange(size)) + offsets
         log_ratio = log_ratio + jnp.where(poor, _log_mean(log_weights), 0.0)
         log_weights = jnp.where(poor[:, None], 0.0, log_weights)
-        state = kernel.retarget(path.at(ladder.betas[there]), take(state, ancestors.reshape(-1)))
-        return moved(state, there, move_key, ladder.moves[there]), log_weights, log_ratio, work, weight
+        ancestors = ancestors.reshape(-1)
+        state = kernel.retarget(path.at(ladder.betas[there]), take(state, ancestors))
+        state = moved(state, there, move_key, ladder.moves[there])
+        return state, log_weights, log_ratio, work, weight, origin[ancestors]
 
     init_key, extra_key, key = split(key, 3)
     state = kernel.init(init_key, path.at(ladder.betas[rung_at(0)]), x)
     state = moved(state, rung_at(0), extra_key, extra)
     empty = jnp.zeros((MOST_RUNGS, chains))
-    now = (state, jnp.zeros((groups, size)), jnp.zeros(groups), empty, empty)
-    state, log_weights, log_ratio, work, weight = jax.lax.fori_loop(0, ladder.count, rung_by_rung, now)
+    now = (state, jnp.zeros((groups, size)), jnp.zeros(groups), empty, empty, jnp.arange(chains))
+    state, log_weights, log_ratio, work, weight, origin = jax.lax.fori_loop(0, ladder.count, rung_by_rung, now)
     keys = split(jax.random.fold_in(key, MOST_RUNGS), groups)
     ancestors = (jax.vmap(systematic)(keys, log_weights) + offsets).reshape(-1)
-    return Pass(log_ratio + _log_mean(log_weights), Works(work, weight), take(state.x, ancestors))
+    present = jnp.zeros(chains, bool).at[origin[ancestors]].set(True)
+    roots = jnp.sum(present.reshape(groups, size), axis=-1)
+    return Pass(log_ratio + _log_mean(log_weights), Works(work, weight), take(state.x, ancestors), roots)
 
 
 def _ess(log_weights: Array) -> Array:

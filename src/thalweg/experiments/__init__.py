@@ -212,6 +212,30 @@ EXPERIMENTS: dict[str, Experiment] = {
         "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.adaptive:adaptive_psi",
     ),
+    "hopfield-capacity": Experiment(
+        "hopfield-capacity",
+        "how many random patterns a Hopfield network holds: 0.138 n by Hebb's rule, more by the others",
+        "Amit, Gutfreund and Sompolinsky (1985, 1987)",
+        "thalweg.experiments.hopfield_capacity:hopfield_capacity",
+    ),
+    "hopfield-completion": Experiment(
+        "hopfield-completion",
+        "digits with a half hidden, completed by three storage rules and the modern network",
+        "lecture notes, Hopfield networks; after Hopfield (1982) and Ramsauer et al. (2020)",
+        "thalweg.experiments.hopfield_completion:hopfield_completion",
+    ),
+    "softplus-free-energy": Experiment(
+        "softplus-free-energy",
+        "the free energy of an RBM as a sum of softplus units, beside a Hopfield network of the same patterns",
+        "lecture notes, free energy of the Bernoulli RBM (lemma 1.2, figure 4)",
+        "thalweg.experiments.free_energy:softplus_free_energy",
+    ),
+    "maxent-dice": Experiment(
+        "maxent-dice",
+        "Jaynes's dice: the probabilities of maximum entropy for a mean that is not 3.5",
+        "lecture 10, maximum entropy; after Jaynes (1963)",
+        "thalweg.experiments.maximum_entropy:maxent_dice",
+    ),
 }
 
 

@@ -31,6 +31,7 @@ def sample(
     chains: int | None = None,
     steps: int | None = None,
     seed: int | None = None,
+    best: bool = False,
     progress: bool = False,
 ) -> Path:
     """Draw new samples from the newest checkpoint of a run and evaluate them: ``thalweg sample``.
@@ -43,6 +44,7 @@ def sample(
         chains: the number of samples; by default as configured.
         steps: the number of steps of every chain; by default as configured.
         seed: another number gives other samples; by default the run's own seed.
+        best: sample the best checkpoint, kept by ``train.keep_best``, instead of the newest.
         progress: show the progress.
 
     >>> import jax, optax, tempfile, thalweg as tw
@@ -56,7 +58,7 @@ def sample(
     """
     folder = Path(folder)
     with working("reading the checkpoint", progress):
-        run = load_run(folder)
+        run = load_run(folder, best=best)
     chosen = int(read_config(folder).get("seed", 0)) if seed is None else whole_number("seed", seed, 0)
     with locked(folder):
         return write_samples(run, folder, chosen, chains=chains, steps=steps, progress=progress)

@@ -31,6 +31,7 @@ from thalweg.runs.own_samples import keep_columns
 from thalweg.runs.progress import say, working
 from thalweg.runs.sampling import report, write_samples
 from thalweg.train import DivergedError, Run, every, fit
+from thalweg.train.best import read_best
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.lock import locked
 from thalweg.train.loop import check_fit
@@ -188,7 +189,9 @@ def _fit(config: Mapping[str, Any], folder: Path, parts: Parts, end: int, resume
 
     def note(updates: int | None) -> None:
         seconds = earlier + time.perf_counter() - begun
-        write_json(results, {**read_json(results), "updates": updates, "training_seconds": round(seconds, 3)})
+        best = read_best(folder)
+        numbers = {"updates": updates, "training_seconds": round(seconds, 3), **({"best": best} if best else {})}
+        write_json(results, {**read_json(results), **numbers})
 
     arguments = train_arguments(config)
     tenth = max(1, arguments["steps"] // 10)
