@@ -90,7 +90,7 @@ def _unbiased(
     shuffled = jax.vmap(lambda each: jax.random.permutation(each, labels))(jax.random.split(key, permutations))
     v = jnp.concatenate([labels[None], shuffled]).T
 
-    def add(sums: Array, numbers: Array) -> tuple[Array, None]:
+    def add(sums: Any, numbers: Array) -> tuple[Any, None]:
         x = rows.at[numbers].get(mode="fill", fill_value=0)
         own = v.at[numbers].get(mode="fill", fill_value=0)
         squares = squared_distances(x, rows)
