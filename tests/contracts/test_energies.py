@@ -55,6 +55,7 @@ ROWS = {
     "Banana": te.Banana,
     "Bernoulli": lambda: te.Bernoulli(jnp.array([0.3, 0.6])),
     "Beta": lambda: te.Beta(jnp.array([2.0, 1.5]), 1.5),
+    "BoltzmannMachine": lambda: te.BoltzmannMachine(3, 2, key=key()),
     "ConvNet": lambda: te.ConvNet("digits", 0.1, key=key()),
     "Dirichlet": lambda: te.Dirichlet(jnp.array([1.0, 2.0, 3.0])),
     "DoubleWell": te.DoubleWell,

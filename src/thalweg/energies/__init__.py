@@ -2,6 +2,7 @@
 
 from thalweg.core import shorten_signatures
 from thalweg.energies.analytic import Gaussian, GaussianMixture, two_bumps
+from thalweg.energies.boltzmann import BoltzmannMachine
 from thalweg.energies.clamped import clamp
 from thalweg.energies.compose import smoothed, tempered
 from thalweg.energies.confined import confined
@@ -39,6 +40,7 @@ __all__ = [
     "Bernoulli",
     "BernoulliUnits",
     "Beta",
+    "BoltzmannMachine",
     "CategoricalUnits",
     "ConvNet",
     "Dirichlet",

@@ -373,5 +373,8 @@ def _guess_units(table: np.ndarray) -> AbstractUnits:
         return SpinUnits(count)
     if np.all(table == np.round(table)) and table.min() >= 0:
         most = int(table.max())
-        return CategoricalUnits(count, k=most + 1) if most <= _MOST_LABELS else ReplicatedSoftmaxUnits(count)
+        if most <= _MOST_LABELS:
+            return CategoricalUnits(count, k=most + 1)
+        lengths = table.sum(axis=1)
+        return ReplicatedSoftmaxUnits(count, int(lengths[0]) if np.all(lengths == lengths[0]) else None)
     return GaussianUnits(count)

@@ -330,21 +330,41 @@ class CategoricalUnits(AbstractUnits):
         return CategoricalUnits(jnp.log(share / jnp.sum(share, axis=1, keepdims=True)))
 
 
+class Documents(Counts):
+    """Word counts of documents, of ``length`` words each if it is given."""
+
+    length: int | None = eqx.field(static=True, default=None)
+
+    def inside(self, x: Any, xp: Any) -> Any:
+        return super().inside(x, xp) & (True if self.length is None else xp.sum(x, axis=-1) == self.length)
+
+    def noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        if self.length is None:
+            raise ValueError(
+                "expected chains that start at documents, whose lengths they keep, got a start from noise; use "
+                "start=tw.samplers.from_data(), or give the units a length if it is the same for all"
+            )
+        words = jnp.full((*shape, *self.shape), 1 / self.shape[0])
+        drawn = jax.random.multinomial(key, jnp.full(shape, float(self.length)), words)
+        return jnp.round(drawn).astype(self.dtype)
+
+
 class ReplicatedSoftmaxUnits(AbstractUnits):
     r"""Word counts of a document of D words: given the other layer, ``x ~ Multinomial(D, softmax(θ))``.
 
     D is the sum of the counts of the document, which a sweep keeps, and the hidden biases count D times:
     ``E(v, h) = -vᵀWh - bᵀv - D·cᵀh - log(D!/Π_k v_k!)``. The last term is the number of orders of the words, so that
     ``exp(-E)`` is a probability of counts. Energies of documents of different lengths are not comparable:
-    ``p(v | D)`` has a log Z for each D. Reference: Salakhutdinov and Hinton (2009), NIPS.
+    ``p(v | D)`` has a log Z for each D, and chains must start at documents of the data's lengths. Reference:
+    Salakhutdinov and Hinton (2009), NIPS.
 
     Args:
         bias: the biases ``(words,)``, or the number of words in the vocabulary.
-        length: D, if it is the same for all documents; log Z needs it.
+        length: D, if it is the same for all documents; log Z and chains that start from noise need it.
 
     >>> import thalweg as tw
-    >>> tw.energies.ReplicatedSoftmaxUnits(2000).space
-    Counts(shape=(2000,))
+    >>> tw.energies.ReplicatedSoftmaxUnits(2000, length=50).space
+    Documents(shape=(2000,), length=50)
     """
 
     bias: Array
@@ -355,8 +375,8 @@ class ReplicatedSoftmaxUnits(AbstractUnits):
         self.length = None if length is None else whole_number("length", length)
 
     @property
-    def space(self) -> Counts:
-        return Counts(self.bias.shape)
+    def space(self) -> Documents:
+        return Documents(self.bias.shape, self.length)
 
     @property
     def units(self) -> int:

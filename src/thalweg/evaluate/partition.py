@@ -362,7 +362,7 @@ def _on_reals(
     )
     found = anneal(moves, path, keys[2], white, MOST_MOVES, budget, _cost(moves), False, advance)[0]
     estimate = summarise(found, confidence)
-    if method == "auto" and size <= _MOST_NESTED and base is None:
+    if size <= _MOST_NESTED and base is None:
         estimate = _compare(estimate, _nested(path, keys[3], confidence))
     return estimate
 
