@@ -314,6 +314,18 @@ def test_chains_clipped_to_an_interval_have_a_density_on_it():
         compute("log_likelihood", given)
 
 
+def test_the_number_of_values_of_a_pixel_is_seen():
+    energy = tw.energies.ConvNet("digits", 0.05, key=jax.random.key(0))
+    run = Subject(evaluated(energy, Dataset(tw.data.digits().x_train[:50])).run, tw.data.digits(), dict)
+    assert run.pixel_levels == 17
+    noise = np.random.default_rng(0)
+    grey = tw.data.scale_pixels(noise.integers(0, 256, (50, 8, 8, 1)).astype(np.uint8))
+    assert Subject(run.run, Dataset(grey), dict).pixel_levels == 256
+    continuous = Subject(run.run, Dataset(noise.uniform(-1, 1, (50, 8, 8, 1)).astype(np.float32)), dict)
+    assert continuous.pixel_levels is None
+    assert "whole numbers" in (metrics.METRICS["bits_per_dim"].refusal(continuous) or "")
+
+
 def test_the_log_likelihood_of_discrete_points_is_exact_and_the_pseudo_likelihood_that_of_training():
     coupling = tw.energies.Matrix(0.3 * (jnp.ones((4, 4)) - jnp.eye(4)))
     energy = tw.energies.Ising(coupling, jnp.array([0.1, -0.2, 0.3, 0.0]), tw.Binary(4))

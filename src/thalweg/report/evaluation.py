@@ -76,8 +76,9 @@ def _say_likelihood(rows: list[dict[str, Any]]) -> str:
     value, interval = _numbers(row)
     level = finite_number(row.get("confidence"))
     within = "" if level is None or not interval else f", {100 * level:g} % interval {interval}"
-    remark = f" {row['remark']}." if row.get("remark") else ""
-    return f"{_title(row)}: {value} nats per row{within}; {row.get('method')}.{remark}"
+    remark = str(row.get("remark") or "")
+    said = f" {remark[0].upper()}{remark[1:]}." if remark else ""
+    return f"{_title(row)}: {value} nats per row{within}; {row.get('method')}.{said}"
 
 
 def _say_age(results: dict[str, Any]) -> str:

@@ -58,6 +58,7 @@ def _draw(axes: Axes, each: Interval, confidence: float, theme: Theme) -> None:
     axes.set_ylim(-1, 1)
     axes.set_yticks([0], [name])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
+    axes.ticklabel_format(axis="x", useOffset=False)  # a number is read at its tick
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 

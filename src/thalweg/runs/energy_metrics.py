@@ -20,7 +20,6 @@ from thalweg.train.evaluation import spread_rows
 
 _FLOW_ROWS = 1000  # rows whose probability flow is solved, at most
 _MOMENT_ROWS = 5000  # training rows from which its base density is taken, at most
-_LEVELS = 256  # values of a pixel
 
 
 def log_likelihood(subject: Subject, key: PRNGKeyArray) -> Computed:
@@ -106,10 +105,10 @@ def _conditional_likelihood(subject: Subject, rows: Rows) -> Computed:
 def bits_per_dim(subject: Subject, key: PRNGKeyArray) -> Computed:
     """Bits per pixel of images, or per site of discrete points."""
     rows, log_z = subject.rows, subject.log_z()
-    bins = {} if subject.is_discrete else {"low": -1.0, "high": 1.0, "levels": _LEVELS}
+    bins = {} if subject.is_discrete else {"low": -1.0, "high": 1.0, "levels": subject.pixel_levels}
     x = _inside(subject, rows)
     found = evaluate.bits_per_dim(subject.model, x, key=key, log_z=log_z, confidence=subject.confidence, **bins)
-    remark = "" if subject.is_discrete else f"pixels of {_LEVELS} values, spread over their bins"
+    remark = "" if subject.is_discrete else f"pixels of {subject.pixel_levels} values, spread over their bins"
     return _one("bits_per_dim", found._replace(method=f"{rows.words}, log Z by {log_z.method}"), remark)
 
 

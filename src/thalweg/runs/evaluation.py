@@ -174,16 +174,14 @@ def _inputs(subject: Subject, name: str, model: str) -> tuple[str | None, str]:
 
 
 def _compute(subject: Subject, folder: Path, name: str, entry: str, digest: str) -> tuple[list[Row], str]:
-    """The rows of a metric and their digest, which is empty if another attempt may succeed."""
+    """The rows of a metric and their digest, which is empty if it failed: a failure is not reused."""
     begun = time.perf_counter()
     metric = METRICS[name]
     try:
         with working(f"computing {name}", subject.progress and not metric.has_bar):
             computed = metric.compute(subject, subject.key_of(name))
-    except MissingExtraError as problem:
-        return [Row(name, name, remark=str(problem))], ""
-    except ValueError as problem:
-        computed = Computed([Row(name, name, remark=str(problem))])
+    except (ValueError, MissingExtraError) as problem:
+        computed, digest = Computed([Row(name, name, remark=str(problem))]), ""
     seconds = round(time.perf_counter() - begun, 3)
     _write_arrays(folder, entry, digest, computed.arrays)
     return [row._replace(seconds=seconds) for row in computed.rows], digest

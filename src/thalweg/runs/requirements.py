@@ -97,6 +97,6 @@ def has_images(subject: Subject) -> str | None:
 
 def has_levels(subject: Subject) -> str | None:
     """Points with finitely many values of a coordinate."""
-    if subject.is_discrete or has_images(subject) is None:
+    if subject.is_discrete or subject.pixel_levels is not None:
         return None
-    return "needs discrete points or images, whose coordinates have finitely many values"
+    return "needs discrete points, or images whose pixels are whole numbers scaled to -1 … 1"

@@ -29,15 +29,14 @@ from thalweg.evaluate.normalisable import find_escape
 from thalweg.noise import Uniform
 from thalweg.plot.points import is_image
 from thalweg.runs.digests import digest_arrays, digest_values
-from thalweg.samplers import AnnealedLangevin, Langevin
+from thalweg.samplers import MALA, AnnealedLangevin, Langevin
 from thalweg.spaces import Discrete, Finite, Interval, Real, as_points
 from thalweg.train import Run
 from thalweg.train.drawing import energies, model_of_points
 from thalweg.train.evaluation import spread_rows
 from thalweg.train.sampling import training_kernel
 
-
-_POINTS = 2000  # training rows that log Z is told, at most
+_LEAST_POINTS, _MOST_POINTS = 100, 2000  # training rows that the estimate of log Z is given
 
 
 class Rows(NamedTuple):
@@ -144,6 +143,17 @@ class Subject:
         """Whether the points are images."""
         return self.data is not None and len(self.data.x_train.shape) == 4 and is_image(self.data.x_train.shape[1:])
 
+    @functools.cached_property
+    def pixel_levels(self) -> int | None:
+        """The number of values of a pixel, if pixels are the middles of equal bins of [-1, 1]; None if they are not."""
+        if not self.is_image or self.data is None:
+            return None
+        values = np.unique(self.data.x_train[spread_rows(len(self.data.x_train), _MOST_POINTS)]).astype(float)
+        levels = round(2 / np.diff(values).min()) if len(values) > 1 else 0
+        places = (values + 1) / 2 * levels - 0.5
+        on_bins = levels >= 2 and np.abs(values).max() < 1 and np.abs(places - places.round()).max() < 0.01
+        return levels if on_bins else None
+
     @property
     def has_classes(self) -> bool:
         """Whether every row of the data has one class."""
@@ -188,26 +198,25 @@ class Subject:
             model = self.model if condition is None else given(self.model, condition)
             self._refuse_infinite(model)
             name, space = "log_z" if condition is None else f"log_z {condition}", space_of(model)
-            # on an interval the uniform density is near: the energies of images hardly differ beside their dimension
-            base = Uniform(space.low, space.high, space.shape) if isinstance(space, Interval) else None
+            if isinstance(space, Interval):
+                # the uniform density is near: energies of images differ little for so many dimensions, so that a few
+                # temperatures are enough, and the longer trajectories of the default kernel would be wasted
+                how = {"base": Uniform(space.low, space.high, space.shape), "kernel": MALA(0.1)}
+            else:
+                how = {"samples": self._known_points(condition)}
             self._log_z[condition] = evaluate.log_z(
-                model,
-                key=self.key_of(name),
-                samples=self._known_points(condition) if base is None else None,
-                confidence=self.confidence,
-                base=base,
-                progress=self.progress,
+                model, key=self.key_of(name), confidence=self.confidence, progress=self.progress, **how
             )
         return self._log_z[condition]
 
     def _known_points(self, condition: int | None) -> np.ndarray | None:
-        """Training rows, of one class if a condition is given: where the mass of the model should be."""
+        """Training rows, of one class if a condition is given: where the mass of the model should be; None if few."""
         if self.data is None:
             return None
         x = self.data.x_train
         if condition is not None and self.data.y_train is not None:
             x = x[self.data.y_train == condition]
-        return self.as_points(x[spread_rows(len(x), _POINTS)]) if len(x) else None
+        return self.as_points(x[spread_rows(len(x), _MOST_POINTS)]) if len(x) >= _LEAST_POINTS else None
 
     def _refuse_infinite(self, model: Any) -> None:
         """Raise if the energy falls without end in some direction of R^d."""
