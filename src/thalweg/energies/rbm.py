@@ -40,6 +40,8 @@ _VISIBLE = (BernoulliUnits, SpinUnits, GaussianUnits, CategoricalUnits, Replicat
 _HIDDEN = (BernoulliUnits, SpinUnits, GaussianUnits, ReLUUnits)
 # the standard deviation of initial weights
 _SMALL = 0.01
+# rows of a batch for which hidden units are drawn to measure their means
+_DRAWN = 32
 # added to variances before dividing by them
 _FLOOR = 0.01
 # whole numbers up to this one are read as labels, larger ones as counts
@@ -285,7 +287,8 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
     def unit_moments(self, key: PRNGKeyArray, x: Array) -> UnitMoments:
         # a document counts by its share of each word
         visible = self._statistics(x) / self.visible.weight(x)[:, None]
-        hidden = self.hidden.statistics(self.draw_hidden(key, x))
+        # for a running mean a few rows are enough, which leaves the time to the products of the gradient
+        hidden = self.hidden.statistics(self.draw_hidden(key, x[:_DRAWN]))
         moments = [moment(layer, axis=0) for layer in (visible, hidden) for moment in (jnp.mean, jnp.var)]
         return UnitMoments(*moments)
 
