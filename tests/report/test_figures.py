@@ -104,6 +104,17 @@ def test_curves_say_what_a_gap_is_not_and_leave_nothing_out():
     assert named(figure)
 
 
+def test_an_interval_is_drawn_as_a_band():
+    updates = np.array([100, 200])
+    series = {"fit": [1.0, 2.0], "fit_low": [0.5, 1.0], "fit_high": [3.0, 4.0], "fit_tail": [1.0, 1.0]}
+    figure = figures.training_curves({}, {name: (updates, np.array(values)) for name, values in series.items()})
+    fit, tail = figure.axes
+    assert (fit.get_ylabel(), tail.get_ylabel()) == ("fit", "fit tail")
+    (band,) = fit.collections
+    assert {tuple(point) for point in band.get_paths()[0].vertices} >= {(100, 0.5), (200, 1.0), (100, 3.0), (200, 4.0)}
+    assert not tail.collections
+
+
 def test_running_mean_is_centred():
     values = np.arange(1.0, 501.0)
     axes = figures.training_curves({"loss": values}).axes[0]

@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 
 from thalweg import __version__
 from thalweg.cli.console import print_table
+from thalweg.cli.evaluation import evaluate
 from thalweg.runs.hints import did_you_mean
 from thalweg.runs.progress import say, working
 
@@ -136,6 +137,9 @@ def sample(
     chains: Annotated[int | None, typer.Option(help="How many samples; by default as configured.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of every chain; by default as configured.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another number gives other samples.")] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Sample the best checkpoint, kept by train.keep_best, not the newest.")
+    ] = False,
 ) -> None:
     """Draw new samples from a trained model, from fresh noise, and evaluate them.
 
@@ -145,7 +149,11 @@ def sample(
 
     with working("starting"):
         from thalweg.runs import sampling
-    typer.echo(f"samples: {sampling.sample(run, chains=chains, steps=steps, seed=seed, progress=True)}")
+    path = sampling.sample(run, chains=chains, steps=steps, seed=seed, best=best, progress=True)
+    typer.echo(f"samples: {path}")
+
+
+app.command(short_help="Evaluate a trained model: log-likelihood, tests, scores.")(evaluate)
 
 
 @app.command(short_help="Build the report of a run again.")

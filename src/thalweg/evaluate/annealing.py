@@ -153,7 +153,9 @@ def summarise(rounds: Rounds, confidence: float) -> Estimate:
     count = rounds.bridged.size
     reach = float(stdtrit(count - 1, (1 + confidence) / 2))
     value = float(np.mean(rounds.bridged))
-    error = float(np.hypot(np.std(rounds.bridged, ddof=1) / np.sqrt(count), (ahead - back) / 4))
+    # a distance beyond its own noise means that the bridge, which lies between the two, has a bias too
+    excess = max(abs(ahead - back) - float(np.hypot(ahead_error, back_error)), 0.0)
+    error = float(np.hypot(np.std(rounds.bridged, ddof=1) / np.sqrt(count), excess / 3))
     low, high = value - reach * error, value + reach * error
     parts = {
         name: Estimate(middle, middle - reach * each, middle + reach * each, confidence, f"{name} annealing")

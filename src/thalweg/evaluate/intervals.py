@@ -1,10 +1,12 @@
 """Confidence intervals: their level, those of means, shares and sums, and the random numbers of a bootstrap."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from thalweg.core import Estimate, static_number, typed_key
 from thalweg.core.checks import real
@@ -100,3 +102,46 @@ def sum_of_estimates(parts: dict[str, tuple[int, Estimate]], confidence: float, 
         standard_error=float((below + above) / 2 / normal_quantile(confidence)),
         parts={name: part for name, (_, part) in parts.items()},
     )
+
+
+def student_estimate(values: np.ndarray, confidence: float, method: str) -> Estimate:
+    """The mean of independent values ``(n,)`` with Student's interval, ``mean ± t_{n-1} s/√n``.
+
+    >>> estimate = student_estimate(np.array([1.0, 2.0, 3.0]), 0.95, "mean of 3 rows")
+    >>> round(estimate.value, 3), round(estimate.high - estimate.value, 3)
+    (2.0, 2.484)
+    """
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))
+    side = student_quantile(confidence, len(values) - 1) * error
+    return Estimate(mean, mean - side, mean + side, confidence, method, float(len(values)), standard_error=error)
+
+
+def student_quantile(confidence: float, degrees: float) -> float:
+    """The number of standard errors on each side of Student's interval with ``degrees`` degrees of freedom.
+
+    >>> round(student_quantile(0.95, 1e9), 2)
+    1.96
+    """
+    return float(stdtrit(degrees, (1 + confidence) / 2))
+
+
+def join_sides(value: float, *parts: tuple[float, float]) -> tuple[float, float]:
+    """``(low, high)`` of a sum of independent errors, each given by its distances ``(below, above)`` from the value.
+
+    The distances below are added in quadrature, and so are those above; for normal errors this is exact.
+
+    >>> join_sides(1.0, (3.0, 0.0), (4.0, 1.0))
+    (-4.0, 2.0)
+    """
+    return value - math.hypot(*(below for below, _ in parts)), value + math.hypot(*(above for _, above in parts))
+
+
+def falling(estimate: Estimate, function: Callable[[float], float], slope: float) -> Estimate:
+    """A falling function of an estimate: its interval with the ends exchanged; ``slope`` is ``|f'|`` at the value.
+
+    >>> falling(Estimate(1.0, 0.5, 2.0, 0.95, "a mean"), lambda x: -2 * x, 2.0)[:3]
+    (-2.0, -4.0, -1.0)
+    """
+    error = None if estimate.standard_error is None else slope * estimate.standard_error
+    value, low, high = function(estimate.value), function(estimate.high), function(estimate.low)
+    return estimate._replace(value=value, low=low, high=high, standard_error=error, parts=None, bound=None)

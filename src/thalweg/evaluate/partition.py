@@ -163,27 +163,35 @@ def log_z_many(
             "make them by jax.vmap or fit_many"
         )
     count = counts.pop()
-    energies, known = _prepare(energies, space, stacked=True)
+    # the first model has the space of all; a stack may show the shape of its arrays
+    first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, energies)
+    first, known = _prepare(first, space)
     keys = jax.random.split(key, (2, count))
     with progress_bar(f"log Z of {count} models", 6, shown=progress) as advance:
         if isinstance(known, Finite):
-            path, moves = path_on_sites(energies, None, (count,)), _moves_on_sites(energies, known)
-            kernel: Kernel = kernel_on_sites(energies)
-            cost = 1.0
+            path = eqx.tree_at(lambda path: path.energy, path_on_sites(first, None, (count,)), _alike(first, energies))
+            kernel, moves, cost = kernel_on_sites(first), _moves_on_sites(first, known), 1.0
         else:
-            flat, size, _ = _flatten(energies, known)
-            step_sizes = jnp.full(count, 0.3)
-            kernel, moves, cost = Trajectories(step_sizes), MOST_MOVES, _cost(Trajectories(step_sizes))
-            path = path_on_reals(flat, size, kernel, keys[0], None, True, advance)
+            flat, size, _ = _flatten(first, known)
+            kernel = Trajectories(jnp.full(count, 0.3))
+            moves, cost = MOST_MOVES, _cost(kernel)
+            path = path_on_reals(_alike(flat, energies), size, kernel, keys[0], None, True, advance)
         found = anneal(kernel, path, keys[1], None, moves, budget, cost, True, advance)
     return [summarise(each, confidence) for each in found]
+
+
+def _alike(one: Any, stacked: Any) -> Any:
+    """``one`` model, as it was prepared, with the arrays of the stacked models."""
+    leaves, structure = jax.tree.flatten(one)
+    arrays = iter([leaf for leaf in jax.tree.leaves(stacked) if eqx.is_array(leaf)])
+    return jax.tree.unflatten(structure, [next(arrays) if eqx.is_array(leaf) else leaf for leaf in leaves])
 
 
 def _budget(name: str, value: Any) -> float | None:
     return None if value is None else static_number(name, value, positive)
 
 
-def _prepare(energy: Any, space: Space | None, stacked: bool = False) -> tuple[Any, Space]:
+def _prepare(energy: Any, space: Space | None) -> tuple[Any, Space]:
     """The energy with its space; raises for what has no log Z."""
     if isinstance(energy, ScoreNetwork):
         raise ValueError(
@@ -212,7 +220,7 @@ def _prepare(energy: Any, space: Space | None, stacked: bool = False) -> tuple[A
         raise ValueError(
             f"expected a finite or a continuous space for log Z, got {known}; sum over its discrete part in the energy"
         )
-    if not stacked and not isinstance(known, Product):
+    if not isinstance(known, Product):
         check_scalar(energy, jax.ShapeDtypeStruct((1, *known.shape), known.dtype))
     return energy, known
 
@@ -354,7 +362,7 @@ def _on_reals(
     )
     found = anneal(moves, path, keys[2], white, MOST_MOVES, budget, _cost(moves), False, advance)[0]
     estimate = summarise(found, confidence)
-    if method == "auto" and size <= _MOST_NESTED and base is None:
+    if size <= _MOST_NESTED and base is None:
         estimate = _compare(estimate, _nested(path, keys[3], confidence))
     return estimate
 

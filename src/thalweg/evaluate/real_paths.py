@@ -110,8 +110,8 @@ def _whiten(x: Array) -> tuple[Array, Array, Array]:
 
 def _count_chunks(energy: Any, size: int, models: tuple[int, ...]) -> int:
     """How many chunks of scouts the energy is cheap enough for; a function of its program, not of the clock."""
-    one = energy if not models else jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, energy)
-    arrays, rest = eqx.partition(one, eqx.is_array)
+    arrays, rest = eqx.partition(energy, eqx.is_array)
+    arrays = jax.tree.map(lambda leaf: leaf[0], arrays) if models else arrays
     costs = jax.jit(lambda arrays, x: eqx.combine(arrays, rest)(x)).lower(arrays, jnp.zeros(size)).cost_analysis()
     operations = max(float((costs or {}).get("flops", 1e3)), 100.0)
     return int(min(max(_WORK / operations / _CHUNK, 2), 64))

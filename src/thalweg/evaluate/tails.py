@@ -43,6 +43,6 @@ def check_tails(energy: Any, size: int, key: PRNGKeyArray, samples: Array | None
     if lost:
         raise ValueError(
             f"expected an energy that grows faster than {size}·log‖x‖ far away, so that Z is finite, got "
-            f"{float(np.min(slow)):.3g}·log‖x‖ along the worst of {_RAYS} directions, {lost} of which are too slow: Z is infinite; "
-            "add a term such as 0.01·‖x‖², or use a bounded space"
+            f"{float(np.min(slow)):.3g}·log‖x‖ along the worst of {_RAYS} directions ({lost} are too slow): Z is "
+            "infinite; add a term such as 0.01·‖x‖², or use a bounded space"
         )

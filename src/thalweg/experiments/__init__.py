@@ -56,6 +56,12 @@ class Experiment(NamedTuple):
 
 
 EXPERIMENTS: dict[str, Experiment] = {
+    "log-z-coverage": Experiment(
+        "log-z-coverage",
+        "the 95 % interval of log Z over 240 models with known log Z, from easy to hard",
+        "evaluation: how often the interval covers",
+        "thalweg.experiments.log_z_coverage:log_z_coverage",
+    ),
     "two-bumps": Experiment(
         "two-bumps",
         "a 1-D density of two bumps: normalised, sampled exactly and by MCMC",

@@ -28,7 +28,8 @@ def training_curves(
 ) -> Figure:
     """Every metric over the updates: single values faint, their running mean strong; evaluations as dots.
 
-    Metrics of an objective that never change get no panel; their values are listed below the figure.
+    Metrics of an objective that never change get no panel; their values are listed below the figure. Evaluations
+    ``NAME_low`` and ``NAME_high`` are drawn as an error band around ``NAME``.
 
     Args:
         history: maps a metric's name to its values, one per update (``Run.history``), or to ``(updates, values)``.
@@ -43,6 +44,9 @@ def training_curves(
     dots = {name: _series(series) for name, series in (evaluations or {}).items()}
     if not lines and not dots:
         raise ValueError("history: expected at least one metric to draw, got none; train for an update first")
+    bands = {name: (dots[f"{name}_low"], dots[f"{name}_high"]) for name in dots if _has_band(name, dots)}
+    ends = {f"{name}_{end}" for name in bands for end in ("low", "high")}
+    dots = {name: dots[name] for name in dots if name not in ends}
     grouped = [name for *_, names in _TOGETHER for name in names]
     panels = [(title, label, [name for name in names if name in lines]) for title, label, names in _TOGETHER]
     panels = [each for each in panels if each[2]]
@@ -59,10 +63,19 @@ def training_curves(
         title = f"{_words(name).capitalize()} (evaluation)"
         axes = panel(figure, (rows, columns, number), theme, title=title, x="update", y=_words(name))
         axes.plot(updates, values, "o-", color=theme.held_out, markersize=4, linewidth=1.4)
+        if name in bands:
+            (places, low), (_, high) = bands[name]
+            axes.fill_between(places, low, high, color=theme.held_out, alpha=0.25, linewidth=0)
     if still:
         constants = ", ".join(f"{_words(name)} {round(lines[name][1].mean(), 5) + 0.0:g}" for name in still)
         figure.supxlabel(f"unchanged throughout: {constants}", fontsize=8.5, color=theme.muted)
     return figure
+
+
+def _has_band(name: str, series: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Whether both ends of an interval around ``name`` are there, at the same updates."""
+    ends = [series.get(f"{name}_{end}") for end in ("low", "high")]
+    return all(end is not None and np.array_equal(end[0], series[name][0]) for end in ends)
 
 
 def _is_constant(values: np.ndarray) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from thalweg.core.files import write_whole
 from thalweg.core.toml import parse_toml, write_toml
+from thalweg.train.best import BEST, VALUES
 from thalweg.train.model_file import MODEL
 from thalweg.train.python_config import CONFIG
 
@@ -18,6 +19,7 @@ METRICS = "metrics.jsonl"
 RESULTS = "results.json"
 REPORT = "report.html"
 SAMPLES = Path("samples", "samples.npz")
+EVALUATION = Path("samples", "evaluation.npz")
 COLUMNS = "columns.json"
 TABLE, PICTURE = Path("samples", "samples.csv"), Path("samples", "samples.png")
 
@@ -64,17 +66,17 @@ def remove_run(folder: Path) -> None:
     """Remove the files that a run wrote to its folder, and nothing else in it."""
     if not has_run(folder):
         return
-    for name in (MODEL, METRICS, RESULTS, REPORT, SAMPLES, COLUMNS, TABLE, PICTURE):
+    for name in (MODEL, METRICS, RESULTS, REPORT, VALUES, SAMPLES, EVALUATION, COLUMNS, TABLE, PICTURE):
         (folder / name).unlink(missing_ok=True)
     # runs of an earlier version saved old configurations under these names
     earlier = [each for each in folder.glob("config-until-update-*.toml") if re.fullmatch(r"\D+\d+\.toml", each.name)]
     for path in (folder / CONFIG, *earlier):
         if path.is_file() and _is_written(path):
             path.unlink()
-    for path in (folder / CHECKPOINTS).glob("*"):
+    for path in (*(folder / CHECKPOINTS).glob("*"), *(folder / BEST).glob("*")):
         if re.match(r"\d+(\.orbax|$)", path.name) and path.is_dir():
             shutil.rmtree(path)
-    for name in (CHECKPOINTS, SAMPLES.parent):
+    for name in (CHECKPOINTS, BEST, SAMPLES.parent):
         if (folder / name).is_dir() and not any((folder / name).iterdir()):
             (folder / name).rmdir()
 

@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from thalweg.core import partition_trainable, shorten_signatures
+from thalweg.core import flag, partition_trainable, shorten_signatures
 from thalweg.runs.build import Parts, build, load_data, rules, train_arguments
 from thalweg.runs.configuration import read_config, read_configuration
-from thalweg.runs.files import CHECKPOINTS, METRICS
+from thalweg.runs.files import METRICS
 from thalweg.train import Run
+from thalweg.train.best import checkpoint_folder
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.doctor import Finding, read_findings, tell
 from thalweg.train.model_file import MODEL, build_objective, build_training, like_arrays, read_model
@@ -23,7 +24,7 @@ from thalweg.train.source import Source
 from thalweg.train.update import averaged_model
 
 
-def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = ()) -> Run:
+def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = (), best: bool = False) -> Run:
     """Load the `Run` in a folder that ``tw.fit(run_dir=...)`` or ``thalweg train`` wrote, at its newest checkpoint.
 
     The model is built from ``model.json``, which names classes of thalweg and of the libraries it builds on; nothing
@@ -35,6 +36,7 @@ def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = 
         folder: the run folder; it may have been moved or copied.
         energy: a model with the structure of the trained one; its arrays are replaced.
         types: your own classes that are part of the model.
+        best: load the best checkpoint, kept by ``fit(keep_best=...)``, instead of the newest.
 
     >>> import jax, optax, tempfile, thalweg as tw
     >>> key_data, key_model, key_fit = jax.random.split(jax.random.key(0), 3)
@@ -50,8 +52,9 @@ def load_run(folder: str | Path, *, energy: Any = None, types: Sequence[type] = 
     given = read_config(folder) if (folder / CONFIG).exists() or not (folder / MODEL).exists() else {"begun": PYTHON}
     if not (folder / "checkpoints").is_dir():
         raise ValueError(f"{folder}: expected a run with checkpoints, got none; train first, or restore checkpoints/")
+    saved = checkpoint_folder(folder, flag("best", best))
     described = (folder / MODEL).exists()
-    run = _from_model_file(folder, energy, types) if described else _from_config(folder)
+    run = _from_model_file(folder, saved, energy, types) if described else _from_config(folder, best)
     if given.get("begun") == PYTHON:
         return run
     return with_configuration(run, read_configuration(folder).last())
@@ -72,10 +75,10 @@ def with_configuration(run: Run, config: Mapping[str, Any], dataset: Any = None)
     return dataclasses.replace(run, source=source)
 
 
-def _from_model_file(folder: Path, energy: Any, types: Sequence[type]) -> Run:
+def _from_model_file(folder: Path, saved: Path, energy: Any, types: Sequence[type]) -> Run:
     model = read_model(folder)
     build_from = lambda arrays: build_training(model, arrays, energy, types)
-    step, arrays, faults = Checkpoints(folder / CHECKPOINTS).restore(
+    step, arrays, faults = Checkpoints(saved).restore(
         like_arrays(model), lambda arrays: _has_no_nan(build_from(arrays).energy)
     )
     training = build_from(arrays)
@@ -93,14 +96,14 @@ def _has_no_nan(energy: Any) -> bool:
     return not any(bool(jnp.any(jnp.isnan(leaf))) for leaf in leaves)
 
 
-def _from_config(folder: Path) -> Run:
+def _from_config(folder: Path, best: bool) -> Run:
     """Load a run of an earlier version, which has no ``model.json``."""
     config = read_configuration(folder).last()
-    return restore(folder, config, build(config))
+    return restore(folder, config, build(config), best)
 
 
-def restore(folder: Path, config: Mapping[str, Any], parts: Parts) -> Run:
-    """Load the run in the newest checkpoint; a ValueError if its arrays do not fit ``parts``."""
+def restore(folder: Path, config: Mapping[str, Any], parts: Parts, best: bool = False) -> Run:
+    """Load the run in the newest checkpoint, or in the best one; a ValueError if its arrays do not fit ``parts``."""
     arguments = train_arguments(config)
     return load(
         folder,
@@ -110,6 +113,7 @@ def restore(folder: Path, config: Mapping[str, Any], parts: Parts) -> Run:
         optimizer=parts.optimizer,
         key=parts.train_key,
         ema=arguments["ema"],
+        best=best,
     )
 
 

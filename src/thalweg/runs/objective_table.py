@@ -1,6 +1,7 @@
 """The objectives a configuration may name, with their keys, and the keys of ``[train]``."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from thalweg import objectives
 from thalweg.core import Kernel
@@ -84,5 +85,7 @@ TRAIN: Mapping[str, Setting] = {
     "batch_size": Setting((int,)),
     "ema": Setting((float, None), None),
     "checkpoint_every": Setting((int, None), None),
+    "keep_best": Setting((str, None), None),
+    "best_is": Setting((Literal["highest", "lowest"],), "highest"),
     "doctor": Setting((bool,), True),
 }

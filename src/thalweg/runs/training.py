@@ -16,6 +16,7 @@ from thalweg.data import Dataset
 from thalweg.objectives import NoiseConditionalScoreMatching
 from thalweg.runs.build import Parts, build, train_arguments
 from thalweg.runs.configuration import Configuration, change, read_config, read_configuration, write_configuration
+from thalweg.runs.evaluation import evaluate
 from thalweg.runs.files import (
     CHECKPOINTS,
     METRICS,
@@ -30,6 +31,7 @@ from thalweg.runs.own_samples import keep_columns
 from thalweg.runs.progress import say, working
 from thalweg.runs.sampling import report, write_samples
 from thalweg.train import DivergedError, Run, every, fit
+from thalweg.train.best import read_best
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.lock import locked
 from thalweg.train.loop import check_fit
@@ -167,7 +169,10 @@ def _train(configuration: Configuration, folder: Path, dataset: Dataset, done: i
     assert run is not None  # the last stage is always run
     try:
         last = stages[-1].config
-        write_samples(with_configuration(run, last, dataset), folder, last["seed"], progress=progress)
+        whole = with_configuration(run, last, dataset)
+        write_samples(whole, folder, last["seed"], progress=progress)
+        if last["evaluate"]:
+            evaluate(whole, last["evaluate"], progress=progress)
         with working("writing the report", progress):
             report(folder)
     except KeyboardInterrupt:
@@ -184,7 +189,9 @@ def _fit(config: Mapping[str, Any], folder: Path, parts: Parts, end: int, resume
 
     def note(updates: int | None) -> None:
         seconds = earlier + time.perf_counter() - begun
-        write_json(results, {**read_json(results), "updates": updates, "training_seconds": round(seconds, 3)})
+        best = read_best(folder)
+        numbers = {"updates": updates, "training_seconds": round(seconds, 3), **({"best": best} if best else {})}
+        write_json(results, {**read_json(results), **numbers})
 
     arguments = train_arguments(config)
     tenth = max(1, arguments["steps"] // 10)

@@ -7,7 +7,18 @@ from thalweg.train.loop import Run, fit, working_memory
 from thalweg.train.many import fit_many
 from thalweg.train.record import DivergedError
 from thalweg.train.restore import load
+from thalweg.train.trajectory import TrajectoryLogZ
 
-__all__ = ["DivergedError", "Finding", "Run", "every", "fit", "fit_many", "load", "working_memory"]
+__all__ = [
+    "DivergedError",
+    "Finding",
+    "Run",
+    "TrajectoryLogZ",
+    "every",
+    "fit",
+    "fit_many",
+    "load",
+    "working_memory",
+]
 
 shorten_signatures(globals(), __all__)

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -29,15 +30,20 @@ class Restored(NamedTuple):
 
 
 class Checkpoints:
-    """The ``checkpoints`` folder of a run. The newest two are kept; a digest detects damaged ones."""
+    """The ``checkpoints`` folder of a run. The newest two are kept; a digest detects damaged ones.
 
-    def __init__(self, folder: Path):
+    Args:
+        folder: where the checkpoints are.
+        kept: the number of the newest that are kept; None for all.
+    """
+
+    def __init__(self, folder: Path, kept: int | None = _KEPT):
         import orbax.checkpoint.experimental.v1 as ocp
 
         # orbax logs its progress as warnings, and tracebacks of errors that it also raises
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         self.folder = Path(folder).resolve()
-        newest = ocp.training.preservation_policies.LatestN(_KEPT)
+        newest = ocp.training.preservation_policies.LatestN(kept)
         try:
             self._files = ocp.training.Checkpointer(str(self.folder), preservation_policy=newest)  # pyright: ignore[reportArgumentType]
         except OSError as problem:
@@ -47,9 +53,10 @@ class Checkpoints:
 
     def latest(self) -> int | None:
         """The update number of the newest checkpoint."""
-        return max(self._steps(), default=None)
+        return max(self.steps(), default=None)
 
-    def _steps(self) -> list[int]:
+    def steps(self) -> list[int]:
+        """The update numbers of all checkpoints."""
         return [found.step for found in self._files.checkpoints]
 
     def save(self, step: int, tree: PyTree) -> None:
@@ -80,7 +87,7 @@ class Checkpoints:
         """The newest intact checkpoint, in the structure of ``like``; skips damaged ones and those whose tree is not
         ``good`` (weights that are not finite).
         """
-        steps = sorted(self._steps(), reverse=True)
+        steps = sorted(self.steps(), reverse=True)
         if not steps:
             raise ValueError(f"expected a checkpoint in {self.folder}, got none; train first, or check the run's name")
         faults: list[str] = []
@@ -95,10 +102,17 @@ class Checkpoints:
 
     def set_aside(self, newer_than: int) -> None:
         """Rename the checkpoints newer than an update, so that new ones can take their names; nothing is deleted."""
-        for step in self._steps():
+        for step in self.steps():
             if step > newer_than:
                 place = self.folder / str(step)
                 place.rename(place.with_name(f"{step}.damaged.{time.time_ns()}"))
+        self._files.reload()
+
+    def remove(self, unwanted: Callable[[int], bool]) -> None:
+        """Delete the checkpoints whose update number is ``unwanted``."""
+        for step in self.steps():
+            if unwanted(step):
+                shutil.rmtree(self.folder / str(step))
         self._files.reload()
 
     def _read(self, step: int) -> dict[str, np.ndarray] | None:

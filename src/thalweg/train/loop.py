@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from thalweg.core import ConditionalEnergy, Objective, merge_static, partition_trainable, split_static, typed_key
+from thalweg.train.best import BestCheckpoint, check_keep_best
 from thalweg.train.callbacks import Callback, check_callbacks, evaluate
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.checks import as_folder, check_fit, check_flag, check_parts, count
@@ -41,6 +42,8 @@ def fit(
     ema: float | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_every: int | None = None,
+    keep_best: str | None = None,
+    best_is: Literal["highest", "lowest"] = "highest",
     resume: bool = False,
     progress: bool = False,
     doctor: bool = True,
@@ -71,6 +74,10 @@ def fit(
         ema: decay of a moving average of the weights, such as 0.999; it warms up as ``(1 + t) / (10 + t)``.
         callbacks: evaluations, made with `every`.
         checkpoint_every: updates between checkpoints, by default a tenth of ``steps``.
+        keep_best: the name of a metric by which the best checkpoint is kept too, in the folder ``best`` of ``run_dir``;
+            ``tw.load_run(run_dir, best=True)`` loads it. It is compared whenever a callback returns it; a metric of the
+            updates, such as the loss, is averaged over the updates since the last checkpoint and compared then.
+        best_is: whether the highest or the lowest value is best.
         resume: continue from the newest checkpoint in ``run_dir``; a damaged one is skipped.
         progress: show a progress bar on stderr, or lines if that is not a terminal.
         doctor: watch the training; with False, only a non-finite loss or weight stops it.
@@ -93,6 +100,7 @@ def fit(
     check_concrete(key=key, energy=energy, objective=objective, data=data)
     check_parts(energy, objective, optimizer)
     callbacks, folder = check_callbacks(callbacks), as_folder(run_dir)
+    check_keep_best(keep_best, best_is, folder)
     source = Source(objective, data, folder)
     data, rows = check_fit(energy, data, steps, batch_size, ema, resume, run_dir)
     check_flag("progress", progress)
@@ -106,6 +114,7 @@ def fit(
     update = Update(objective, optimizer, training, batch, ema=ema)
     arrays, form = split_static(training)
     record, checkpoints, done = Record(folder), None, 0
+    best = BestCheckpoint(folder, keep_best, best_is, max((each.interval for each in callbacks), default=1))
     findings: list[Finding] = []
     watch = make_doctor(energy, data, training, steps, batch_size) if doctor else None
 
@@ -139,8 +148,10 @@ def fit(
             )
         else:
             write_findings(folder, [])
+        best.rewind(done)
         write_model(folder, training, objective)
         settings = {"steps": steps, "batch_size": batch_size, "ema": ema, "checkpoint_every": every}
+        settings |= {} if keep_best is None else {"keep_best": keep_best, "best_is": best_is}
         note_python_run(folder, energy, objective, rows, settings, done)
 
     def snapshot() -> Run:
@@ -153,6 +164,7 @@ def fit(
         record.flush()
         if checkpoints is not None and checkpoints.latest() != done:
             checkpoints.save(done, arrays)
+            best.forget(min(checkpoints.steps(), default=None))
 
     def read(step: int, metrics: Any) -> None:
         try:
@@ -161,12 +173,16 @@ def fit(
             report(Finding("not_finite", step, str(problem), stops=True))
             raise
         show(row)
+        best.require(step - 1, record.rows, record.evaluations)
         finding = None if watch is None else watch.look(step, row)
         if finding is None:
             return
         report(finding)
         if finding.stops:
             raise DivergedError(f"training was stopped at update {step}: {finding.words}, and resume", record.history())
+
+    def in_doubt() -> bool:
+        return watch is not None and watch.in_doubt
 
     with progress_bar(progress, done, steps) as show, interrupts() as stop, contextlib.closing(record):
         waiting = None
@@ -182,17 +198,23 @@ def fit(
                 read(*waiting)
                 waiting = None
                 for callback in due:
-                    record.evaluate(done, evaluate(callback, snapshot()))
+                    values = evaluate(callback, snapshot())
+                    record.evaluate(done, values)
+                    if not in_doubt():
+                        best.offer(done, values, arrays)
             asked = done == steps or bool(stop)
             if done % every == 0 or asked:
                 if waiting is not None:
                     read(*waiting)
                     waiting = None
                 # weights of a possible runaway must not replace good ones
-                if asked or watch is None or not watch.in_doubt:
+                if not in_doubt() and (done % every == 0 or done == steps):
+                    best.offer_updates(done, every, record.rows, record.evaluations, arrays)
+                if asked or not in_doubt():
                     save()
             if asked:
                 stop.obey()
+        best.require(done, record.rows, record.evaluations)
         return snapshot()
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from thalweg.core import Objective, as_path, merge_static, split_static, typed_key
+from thalweg.core import Objective, as_path, flag, merge_static, split_static, typed_key
+from thalweg.train.best import checkpoint_folder
 from thalweg.train.checkpoint import Checkpoints
 from thalweg.train.checks import check_parts
 from thalweg.train.data import check_data
@@ -26,6 +27,7 @@ def load(
     optimizer: optax.GradientTransformation,
     key: PRNGKeyArray,
     ema: float | None = None,
+    best: bool = False,
 ) -> Run:
     """The `Run` in the newest checkpoint of ``run_dir``, as `fit` would have returned it then; nothing is written.
 
@@ -41,6 +43,7 @@ def load(
         optimizer: the optimiser it was trained with.
         key: any random key; the values drawn from it are replaced.
         ema: as it was given to `fit`.
+        best: load the best checkpoint, kept by ``fit(keep_best=...)``, instead of the newest.
 
     >>> import jax, optax, tempfile, thalweg as tw
     >>> from thalweg.train.restore import load
@@ -55,7 +58,7 @@ def load(
     (3, True)
     """
     run_dir = as_path("run_dir", run_dir)
-    folder = run_dir / "checkpoints"
+    folder = checkpoint_folder(run_dir, flag("best", best))
     if not folder.is_dir():
         raise ValueError(
             f"expected a run with checkpoints in {run_dir}, got none; train first, or check the run's name"
