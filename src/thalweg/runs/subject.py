@@ -36,7 +36,6 @@ from thalweg.train.drawing import energies, model_of_points
 from thalweg.train.evaluation import spread_rows
 from thalweg.train.sampling import training_kernel
 
-
 _POINTS = 2000  # training rows that log Z is told, at most
 
 
