@@ -179,6 +179,10 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
         bias = beta * self.visible.bias + (1 - beta) * field
         return eqx.tree_at(lambda rbm: rbm.visible.bias, self.heated(beta)[0], bias)
 
+    @property
+    def own_field(self) -> Array:
+        return self.visible.bias
+
     def posterior(self, x: Array) -> "UnitsDensity":
         """``p(h | v)`` of one point, with ``sample``, ``log_prob`` and ``mean``.
 

@@ -18,7 +18,8 @@ from thalweg.evaluate.smc import Path, bridge, travel
 _EXTRA = 50  # moves on the model before a backward run
 _MOST_ROUNDS = 4  # without a budget
 _ENOUGH = 0.1  # without a budget, rounds end at this standard error
-_FINE, _MANY_MOVES = 0.97, 200  # of the finer ladder that is tried where the two directions disagree
+_FINE, _MANY_MOVES = 0.97, 200  # of the finer ladder that is tried where the first one does not serve
+_UNEVEN = 0.5  # the standard deviation of log Ẑ over groups at which the finer ladder is tried
 
 
 class Budget(NamedTuple):
@@ -72,7 +73,7 @@ def _round(kernel: Kernel, path: Path, ladder: Any, key: PRNGKeyArray, samples: 
 def anneal(
     kernel: Kernel,
     path: Path,
-    key: PRNGKeyArray,
+    key: Array,
     samples: PyTree | None,
     most_moves: int,
     budget: Budget,
@@ -82,8 +83,9 @@ def anneal(
 ) -> list[Rounds]:
     """Rounds on a ladder chosen by a pilot run, for each model, until the budget is spent.
 
-    If the two directions disagree, the ladder is laid again with smaller steps and more moves, once. ``cost`` is the
-    number of evaluations of one move of one chain.
+    If the two directions disagree, or the groups differ much, the ladder is laid again with smaller steps and more
+    moves, once. ``key`` is one key, or one for each model; ``cost`` is the number of evaluations of one move of one
+    chain.
     """
     keys = split_keys(key, 3, many)
     fine = False
@@ -100,7 +102,7 @@ def anneal(
             advance()
             rounds = _collect(found, ladder, many)
             worst = max(float(np.std(each.bridged) / np.sqrt(each.bridged.size)) for each in rounds)
-            poor = any(disagreement(each) > 3 for each in rounds)
+            poor = any(disagreement(each) > 3 or np.std(each.forward) > _UNEVEN for each in rounds)
             if (poor and not fine) or not budget.allows(len(found), begun, spent * len(found), worst):
                 break
         if fine or not poor:
@@ -108,7 +110,7 @@ def anneal(
         fine = True
 
 
-def _numbered(key: PRNGKeyArray, number: int, many: bool) -> PRNGKeyArray:
+def _numbered(key: Array, number: int, many: bool) -> Array:
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(key) if many else jax.random.fold_in(key, number)
 
 
