@@ -51,8 +51,8 @@ class Ladder(NamedTuple):
 
 
 class Works(NamedTuple):
-    """For every rung and chain the difference of energies to the next rung, and the log weight of the chain there, among
-    the chains of all groups."""
+    """For every rung and chain the difference of energies to the next rung, and the log weight of the chain there,
+    among the chains of all groups."""
 
     work: Float[Array, "rungs chains"]
     log_weight: Float[Array, "rungs chains"]
