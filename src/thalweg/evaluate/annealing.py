@@ -93,7 +93,7 @@ def anneal(
     while True:
         keep, moves = (_FINE, max(_MANY_MOVES, most_moves)) if fine else (0.9, most_moves)
         settings = constant(keep, key, many), constant(moves, key, many)
-        ladder, _ = program(pilot, many)(kernel, path, keys[int(fine)], *settings)
+        ladder = program(pilot, many)(kernel, path, keys[int(fine)], *settings)[0].shortened()
         advance()
         begun, found = time.monotonic(), []
         spent = 2 * GROUPS * SIZE * cost * float(np.max(np.sum(np.asarray(ladder.moves), axis=-1)))

@@ -16,6 +16,7 @@ from thalweg.core import Kernel, Module, Tunable, energies
 from thalweg.core.random import split
 
 MOST_RUNGS = 2000  # of a ladder; a path that needs more ends before it reaches the model
+_ROOM = (32, 128, 512, MOST_RUNGS)  # lengths of padded ladders: few, so that few programs are compiled
 _FORGOTTEN = 0.2  # moves go on until the slope dU/dβ of a chain correlates with its start by less than this
 
 
@@ -44,10 +45,12 @@ class Ladder(NamedTuple):
     moves: Int[Array, " rungs"]
     count: Int[Array, ""]
 
-    @property
-    def complete(self) -> Array:
-        """Whether the ladder reaches the model."""
-        return self.betas[self.count] >= 1
+    def shortened(self) -> "Ladder":
+        """The same ladder, or stack of ladders, with less padding, since a run costs memory for every rung it may
+        have."""
+        longest = int(jnp.max(self.count))
+        room = next(each for each in _ROOM if each >= longest) + 1
+        return Ladder(self.betas[..., :room], self.step_sizes[..., :room], self.moves[..., :room], self.count)
 
 
 class Works(NamedTuple):
@@ -259,10 +262,10 @@ def travel(
     init_key, extra_key, key = split(key, 3)
     state = kernel.init(init_key, path.at(ladder.betas[rung_at(0)]), x)
     state = moved(state, rung_at(0), extra_key, extra)
-    empty = jnp.zeros((MOST_RUNGS, chains))
+    empty = jnp.zeros((len(ladder.betas) - 1, chains))
     now = (state, jnp.zeros((groups, size)), jnp.zeros(groups), empty, empty, jnp.arange(chains))
     state, log_weights, log_ratio, work, weight, origin = jax.lax.fori_loop(0, ladder.count, rung_by_rung, now)
-    keys = split(jax.random.fold_in(key, MOST_RUNGS), groups)
+    keys = split(jax.random.fold_in(key, ladder.count), groups)
     ancestors = (jax.vmap(systematic)(keys, log_weights) + offsets).reshape(-1)
     present = jnp.zeros(chains, bool).at[origin[ancestors]].set(True)
     roots = jnp.sum(present.reshape(groups, size), axis=-1)
