@@ -24,14 +24,9 @@ from thalweg.energies.rbm import RBM
 from thalweg.energies.recall import Recall
 from thalweg.energies.two_variables import joint, marginal, swapped
 from thalweg.energies.unet import NoiseConditionalScoreUNet, NoiseConditionalUNet
-from thalweg.energies.units import (
-    BernoulliUnits,
-    CategoricalUnits,
-    GaussianUnits,
-    ReLUUnits,
-    ReplicatedSoftmaxUnits,
-    SpinUnits,
-)
+from thalweg.energies.units_discrete import BernoulliUnits, CategoricalUnits, SpinUnits
+from thalweg.energies.units_real import GaussianUnits, ReLUUnits
+from thalweg.energies.units_words import ReplicatedSoftmaxUnits
 
 __all__ = [
     "MLP",

@@ -18,7 +18,9 @@ from thalweg.evaluate.smc import Path, bridge, travel
 _EXTRA = 50  # moves on the model before a backward run
 _MOST_ROUNDS = 4  # without a budget
 _ENOUGH = 0.1  # without a budget, rounds end at this standard error
-_FINE, _MANY_MOVES = 0.97, 200  # of the finer ladder that is tried where the two directions disagree
+_FINE, _MANY_MOVES = 0.95, 100  # of the finer ladder that is tried where the first one does not serve
+# the standard deviation of log Ẑ over groups at which the finer ladder is tried, and at which modes may be missing
+_UNEVEN, _VERY_UNEVEN = 0.5, 1.0
 
 
 class Budget(NamedTuple):
@@ -72,7 +74,7 @@ def _round(kernel: Kernel, path: Path, ladder: Any, key: PRNGKeyArray, samples: 
 def anneal(
     kernel: Kernel,
     path: Path,
-    key: PRNGKeyArray,
+    key: Array,
     samples: PyTree | None,
     most_moves: int,
     budget: Budget,
@@ -82,8 +84,9 @@ def anneal(
 ) -> list[Rounds]:
     """Rounds on a ladder chosen by a pilot run, for each model, until the budget is spent.
 
-    If the two directions disagree, the ladder is laid again with smaller steps and more moves, once. ``cost`` is the
-    number of evaluations of one move of one chain.
+    If the two directions disagree, or the groups differ much, the ladder is laid again with smaller steps and more
+    moves, once. ``key`` is one key, or one for each model; ``cost`` is the number of evaluations of one move of one
+    chain.
     """
     keys = split_keys(key, 3, many)
     fine = False
@@ -100,7 +103,7 @@ def anneal(
             advance()
             rounds = _collect(found, ladder, many)
             worst = max(float(np.std(each.bridged) / np.sqrt(each.bridged.size)) for each in rounds)
-            poor = any(disagreement(each) > 3 for each in rounds)
+            poor = any(is_poor(each) for each in rounds)
             if (poor and not fine) or not budget.allows(len(found), begun, spent * len(found), worst):
                 break
         if fine or not poor:
@@ -108,7 +111,7 @@ def anneal(
         fine = True
 
 
-def _numbered(key: PRNGKeyArray, number: int, many: bool) -> PRNGKeyArray:
+def _numbered(key: Array, number: int, many: bool) -> Array:
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(key) if many else jax.random.fold_in(key, number)
 
 
@@ -147,6 +150,11 @@ def disagreement(rounds: Rounds) -> float:
     return max(abs(ahead - back) - 0.01, 0.0) / max(float(np.hypot(ahead_error, back_error)), 1e-9)
 
 
+def is_poor(rounds: Rounds) -> bool:
+    """Whether the two directions disagree, or the groups differ so much that a few of them make the mean."""
+    return disagreement(rounds) > 3 or float(np.std(rounds.forward)) > _UNEVEN
+
+
 def summarise(rounds: Rounds, confidence: float) -> Estimate:
     """The estimate of one model: the bridge, with an interval that the distance of the two directions widens."""
     (ahead, ahead_error), (back, back_error) = directions(rounds)
@@ -165,14 +173,20 @@ def summarise(rounds: Rounds, confidence: float) -> Estimate:
     if not (rounds.complete and np.isfinite(value)):
         low, high = -np.inf, np.inf
         warning = "the path did not reach the model; give samples of the model, or a base density nearer to it"
-    elif disagreement(rounds) > 3:
+    elif is_poor(rounds):
         low = min(low, *(part.low for part in parts.values()))
         high = max(high, *(part.high for part in parts.values()))
         error = max(error, (high - low) / (2 * reach))
-        warning = (
-            f"the two directions disagree by {abs(ahead - back):.2f} nats, so the interval holds both; the chains mix "
-            "slowly: give samples of the model or a larger budget"
-        )
+        if disagreement(rounds) > 3:
+            warning = (
+                f"the two directions disagree by {abs(ahead - back):.2f} nats, so the interval holds both; the chains "
+                "mix slowly: give samples of the model or a larger budget"
+            )
+        elif np.std(rounds.forward) > _VERY_UNEVEN:
+            warning = (
+                f"the groups of chains differ by {np.std(rounds.forward):.1f} nats, so there may be modes that none "
+                "found; give samples of the model or a larger budget"
+            )
     elif rounds.overlap < 0.1:
         warning = "two neighbouring rungs hardly overlap; give samples of the model or a larger budget"
     bound = ahead - float(np.log(1 / (1 - confidence)))

@@ -68,8 +68,8 @@ def log_z(
     annealed along ``U_β = -(1-β) log p₀ + β E`` from a base p₀ that can be sampled:
 
     1. On R^d (constrained spaces in their real coordinates) pilot runs fit a mixture of Gaussians as the base, with a
-       component at each minimum that descents find. On finite spaces the base is uniform, or has the marginals of
-       ``samples``.
+       component at each minimum that descents find. On finite spaces the base has independent sites: with the energy's
+       own biases, with the marginals of ``samples``, or uniform.
     2. A pilot run chooses the temperatures so that each step keeps 0.9 of the effective sample size, tunes the step
        size at each, and counts the moves until the chains forget.
     3. On that ladder, now fixed, 16 independent groups of 128 chains run forward from the base and backward from the
@@ -169,7 +169,7 @@ def log_z_many(
     keys = jax.random.split(key, (2, count))
     with progress_bar(f"log Z of {count} models", 6, shown=progress) as advance:
         if isinstance(known, Finite):
-            path = eqx.tree_at(lambda path: path.energy, path_on_sites(first, None, (count,)), _alike(first, energies))
+            path = path_on_sites(_alike(first, energies), None)
             kernel, moves, cost = kernel_on_sites(first), _moves_on_sites(first, known), 1.0
         else:
             flat, size, _ = _flatten(first, known)
@@ -289,8 +289,7 @@ def _on_sites(
         raise ValueError(f"expected a continuous space for nested sampling, got {space}; use method='annealing'")
     if base is not None:
         raise ValueError(
-            "expected no base on a finite space, where it is uniform or has the marginals of samples, got one; "
-            "give samples instead"
+            "expected no base on a finite space, where it has independent sites, got one; give samples instead"
         )
     kernel = kernel_on_sites(energy) if kernel is None else kernel
     moves = _moves_on_sites(energy, space)

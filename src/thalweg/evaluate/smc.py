@@ -51,7 +51,8 @@ class Ladder(NamedTuple):
 
 
 class Works(NamedTuple):
-    """For every rung and chain the difference of energies to the next rung, and the log weight of the chain there."""
+    """For every rung and chain the difference of energies to the next rung, and the log weight of the chain there,
+    among the chains of all groups."""
 
     work: Float[Array, "rungs chains"]
     log_weight: Float[Array, "rungs chains"]
@@ -242,7 +243,8 @@ def travel(
         resample_key, move_key = split(jax.random.fold_in(key, number))
         before, after = (energies(path.at(ladder.betas[rung]), state.x) for rung in (here, there))
         gained = _finite_difference(before, after)
-        work, weight = work.at[number].set(-gained), weight.at[number].set(log_weights.reshape(-1))
+        work = work.at[number].set(-gained)
+        weight = weight.at[number].set((log_weights + log_ratio[:, None]).reshape(-1))
         log_weights = log_weights + gained.reshape(groups, size)
         poor = _ess(log_weights) < 0.5 * size
         ancestors = jax.vmap(systematic)(split(resample_key, groups), log_weights)
@@ -297,8 +299,8 @@ def bridge(forward: Works, backward: Works, count: Int[Array, ""], groups: int) 
     places = jnp.arange(rungs)
 
     def grouped(works, places):
-        work, log_weight = (leaf[places].reshape(rungs, groups, size) for leaf in works)
-        return work, jax.nn.softmax(log_weight, axis=-1) / groups
+        weight = jax.nn.softmax(works.log_weight[places], axis=-1)
+        return works.work[places].reshape(rungs, groups, size), weight.reshape(rungs, groups, size)
 
     # the backward run makes the step t+1 → t as its step T-1-t
     ahead, ahead_weight = grouped(forward, places)

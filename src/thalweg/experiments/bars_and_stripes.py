@@ -68,7 +68,7 @@ def bars_and_stripes(
         "PCD-1": (MaximumLikelihood(one, 1, persistent()), updates, 0.2),
         "PCD-10": (MaximumLikelihood(one, 10, persistent()), updates, 0.2),
         "parallel tempering": (MaximumLikelihood(tempering, 1, persistent()), updates, 0.2),
-        "exact": (ExactLikelihood(), max(1, updates // 10), 0.5),
+        "exact": (ExactLikelihood(), max(1, updates // 10), 2.0),
     }
     results = {}
     for (name, (objective, steps, rate)), own in zip(methods.items(), jax.random.split(key, len(methods)), strict=True):
@@ -112,22 +112,21 @@ def _learn(
 
 
 def _figure(numbers: dict[str, Any], rbm: RBM, rows: np.ndarray) -> Figure:
-    theme, figure = LIGHT, canvas(10, 4)
-    axes = panel(figure, (1, 2, 1), theme, title="log-likelihood, exact", x="share of the updates", y="nats per row")
+    theme, figure = LIGHT, canvas(10, 4.6)
+    places = figure.add_gridspec(2, 2, width_ratios=[3, 2])
+    axes = panel(figure, places[:, 0], theme, title="log-likelihood, exact", x="share of the updates", y="nats per row")
     colours = [theme.samples, theme.muted, theme.held_out, theme.data, theme.extra]
     for (name, method), colour in zip(numbers["methods"].items(), colours, strict=True):
         curve = np.array(method["curve"])
         axes.plot(curve[:, 0], curve[:, 1], color=colour, label=f"{name}: {method['log_likelihood']:.3f}")
     axes.axhline(numbers["bound"], color=theme.ink, linestyle=":", label=f"bound {numbers['bound']:.3f}")
     axes.set_ylim(-8, -3)
-    legend(axes, theme, loc="lower right")
+    legend(axes, theme, loc="center right")
     weights = np.asarray(rbm.weights).T
     most = float(np.abs(weights).max())
-    shown = (
-        ("the patterns", rows, (0.0, 1.0), 2),
-        ("weights of the hidden units, tempered", weights, (-most, most), 4),
-    )
-    for title, pictures, limits, place in shown:
-        axes = panel(figure, (2, 2, place), theme, title=title)
-        draw_mosaic(axes, pictures.reshape(-1, _SIDE, _SIDE, 1), 16, limits)
+    # grey levels instead of white, which would not stand out from the page
+    shown = (("the patterns", rows, (-0.2, 1.2)), ("weights of the hidden units, tempered", weights, (-most, most)))
+    for number, (title, pictures, limits) in enumerate(shown):
+        axes = panel(figure, places[number, 1], theme, title=title)
+        draw_mosaic(axes, pictures.reshape(-1, _SIDE, _SIDE, 1), 8, limits)
     return figure

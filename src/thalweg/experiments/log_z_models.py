@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -36,26 +37,22 @@ def _rbm(random: np.random.Generator, number: int) -> KnownModel:
 
 
 def _with_biases(rbm: RBM, visible: np.ndarray, hidden: np.ndarray) -> RBM:
-    import equinox as eqx
-
     parts = lambda machine: (machine.visible.bias, machine.hidden.bias)
     return eqx.tree_at(parts, rbm, (jnp.asarray(visible), jnp.asarray(hidden)))
 
 
 def _lattice(random: np.random.Generator, number: int) -> KnownModel:
-    """4×5 lattices from disordered to ordered, with and without a field; every third one is a spin glass of 18 spins."""
+    """4×5 lattices from disordered to ordered, with and without a field; every third is a glass of 18 spins."""
     if number % 3 == 2:
         couplings = np.triu(random.normal(size=(18, 18)), 1) * random.uniform(0.3, 2.0) / np.sqrt(18)
         weights = _single(couplings + couplings.T)
         energy = Ising(weights, bias=_single(0.2 * random.normal(size=18)))
-        family = "Ising"
     else:
         field = 0.0 if number % 2 else float(random.uniform(0, 0.3))
         energy = Ising(Grid((4, 5), weight=float(random.uniform(0.1, 0.9))), bias=field)
         weights = _single(energy.coupling.field(jnp.eye(20)))
-        family = "Ising"
     fields = {"kind": "ising", "couplings": weights, "bias": np.asarray(energy.bias)}
-    return KnownModel(family, energy, float(exact.log_z(energy)), fields)
+    return KnownModel("Ising", energy, float(exact.log_z(energy)), fields)
 
 
 def _potts(random: np.random.Generator, number: int) -> KnownModel:

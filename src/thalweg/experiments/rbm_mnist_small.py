@@ -15,7 +15,7 @@ from thalweg.core import whole_number
 from thalweg.data import Dataset, binarized_mnist
 from thalweg.energies import RBM
 from thalweg.objectives import Centred, MaximumLikelihood
-from thalweg.plot.points import draw_mosaic
+from thalweg.plot.points import draw_mosaic, spread
 from thalweg.report.figures import LIGHT, canvas, legend, panel
 from thalweg.samplers import Gibbs, persistent, sample
 from thalweg.train import every, fit
@@ -110,17 +110,17 @@ def _figure(key: PRNGKeyArray, numbers: dict[str, Any], rbm: RBM, rows: np.ndarr
     legend(axes, theme, loc="lower right")
     weights = np.asarray(rbm.weights).T
     most = float(np.percentile(np.abs(weights), 99.5)) or 1.0
-    few = jnp.asarray(rows[: _SHOWN // 2].astype(np.int32))
+    few = jnp.asarray(spread(rows, _SHOWN // 2).astype(np.int32))
     rebuild = lambda v: rbm.visible.mean(rbm.visible.natural + rbm.hidden_means(v) @ rbm.weights.T)
     key_start, key_chain = jax.random.split(key)
     start = jax.random.bernoulli(key_start, 0.5, (_SHOWN, 784)).astype(jnp.int32)
     fantasies = sample(rbm, Gibbs(), start, key=key_chain, draws=1, burn_in=1000).draws[:, 0]
     shown = (
         ("weights of the hidden units", weights, (-most, most), 2),
-        ("test rows, and their reconstructions below", np.concatenate([few, rebuild(few)]), (0.0, 1.0), 3),
+        ("test rows in two lines, and their reconstructions", np.concatenate([few, rebuild(few)]), (0.0, 1.0), 3),
         ("draws after 1000 sweeps from noise, as means", rebuild(fantasies), (0.0, 1.0), 4),
     )
     for title, pictures, limits, place in shown:
         axes = panel(figure, (2, 2, place), theme, title=title)
-        draw_mosaic(axes, np.asarray(pictures).reshape(-1, 28, 28, 1), 16 if place == 3 else 8, limits)
+        draw_mosaic(axes, np.asarray(pictures).reshape(-1, 28, 28, 1), 8, limits)
     return figure
