@@ -9,7 +9,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from thalweg.core import compiled, typed_key
 
-_DIRECTIONS = 256
+_DIRECTIONS = 64
 _STEPS = 20
 _NEAR, _FAR = 1e3, 1e4
 
@@ -17,7 +17,7 @@ _NEAR, _FAR = 1e3, 1e4
 def find_escape(energy: Any, shape: tuple[int, ...], scale: float, *, key: PRNGKeyArray) -> np.ndarray | None:
     """A direction u, of unit length, along which the energy does not grow far out; None if none was found.
 
-    The energies at ``10³ scale·u`` and ``10⁴ scale·u`` are compared in 256 random directions, which then descend on the
+    The energies at ``10³ scale·u`` and ``10⁴ scale·u`` are compared in 64 random directions, which then descend on the
     sphere. A network of linear maps and activations such as ReLU or SiLU grows or falls linearly far out, at a rate
     that is continuous in u. If it falls in one direction, it falls in a whole cone, and ``Z = ∫ exp(-E(x)) dx`` is
     infinite. That no direction is found proves nothing.

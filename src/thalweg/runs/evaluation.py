@@ -98,11 +98,11 @@ def _subject(
     confidence: float,
     progress: bool,
 ) -> Subject:
-    if isinstance(data, Dataset):
-        run = dataclasses.replace(run, source=dataclasses.replace(run.source, data=data))
-        data = None
     with working("loading the data", progress):
-        own = run.source.dataset(run.energy)
+        own, data = (data, None) if isinstance(data, Dataset) else (run.source.dataset(run.energy), data)
+        # data given in Python may be arrays of JAX
+        own = None if own is None else Dataset(*(None if each is None else np.asarray(each) for each in own))  # pyright: ignore
+        run = dataclasses.replace(run, source=dataclasses.replace(run.source, data=own))
         rows, other = (None if each is None else load_rows(each, run, folder, config) for each in (data, against))
     own_seed = int(config.get("seed", 0))
     return Subject(

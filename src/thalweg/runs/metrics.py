@@ -65,7 +65,7 @@ METRICS: Mapping[str, Metric] = {
         "Bits for each pixel of an image, or each site of a discrete point.",
         energy_metrics.bits_per_dim,
         (has_rows, is_unconditional, has_energy, has_levels),
-        ("rows",),
+        ("rows", "training"),
         has_bar=True,
     ),
     "pseudo_likelihood": Metric(

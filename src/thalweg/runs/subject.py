@@ -29,6 +29,7 @@ from thalweg.evaluate.normalisable import find_escape
 from thalweg.noise import Uniform
 from thalweg.plot.points import is_image
 from thalweg.runs.digests import digest_arrays, digest_values
+from thalweg.runs.progress import working
 from thalweg.samplers import MALA, AnnealedLangevin, Langevin
 from thalweg.spaces import Discrete, Finite, Interval, Real, as_points
 from thalweg.train import Run
@@ -174,14 +175,14 @@ class Subject:
         test, words = self.is_held_out, "test rows" if self.is_held_out else "training rows"
         x, y = (self.data.x_test, self.data.y_test) if test else (self.data.x_train, self.data.y_train)
         assert x is not None
-        return Rows(self.as_points(x), y, f"{len(x)} {words}")
+        return Rows(self.as_points(x), None if y is None else np.asarray(y), f"{len(x)} {words}")
 
     @functools.cached_property
     def training_rows(self) -> Rows:
         """As many training rows as there are test rows, evenly spaced."""
         assert self.data is not None
         chosen = spread_rows(len(self.data.x_train), len(self.rows.x))
-        labels = None if self.data.y_train is None else self.data.y_train[chosen]
+        labels = None if self.data.y_train is None else np.asarray(self.data.y_train)[chosen]
         return Rows(self.as_points(self.data.x_train[chosen]), labels, f"{len(chosen)} training rows")
 
     @functools.cached_property
@@ -198,12 +199,11 @@ class Subject:
             model = self.model if condition is None else given(self.model, condition)
             self._refuse_infinite(model)
             name, space = "log_z" if condition is None else f"log_z {condition}", space_of(model)
+            how: dict[str, Any] = {"samples": self._known_points(condition)}
             if isinstance(space, Interval):
                 # the uniform density is near: energies of images differ little for so many dimensions, so that a few
                 # temperatures are enough, and the longer trajectories of the default kernel would be wasted
                 how = {"base": Uniform(space.low, space.high, space.shape), "kernel": MALA(0.1)}
-            else:
-                how = {"samples": self._known_points(condition)}
             self._log_z[condition] = evaluate.log_z(
                 model, key=self.key_of(name), confidence=self.confidence, progress=self.progress, **how
             )
@@ -225,7 +225,9 @@ class Subject:
             return
         norms = np.sqrt(np.sum(self.rows.x.reshape(len(self.rows.x), -1).astype(float) ** 2, axis=1))
         scale = float(np.mean(norms)) or 1.0
-        if find_escape(model, space.shape, scale, key=self.key_of("escape")) is not None:
+        with working("checking that Z is finite", self.progress):
+            escape = find_escape(model, space.shape, scale, key=self.key_of("escape"))
+        if escape is not None:
             raise ValueError(
                 "expected an energy that grows in every direction, as a finite Z needs, got one that falls without end "
                 "in some; train a confined model (energy.type=ConfinedMLP, tw.energies.confined), or clip the chains "
@@ -262,7 +264,7 @@ class Subject:
         assert rows is not None
         return digest_values(rows.words, digest_arrays([rows.x, rows.y]))
 
-    def as_points(self, x: np.ndarray) -> np.ndarray:
+    def as_points(self, x: Any) -> np.ndarray:
         """Rows as points of the model's space; discrete data are often stored in another type."""
         return np.asarray(as_points(space_of(self.run.energy), x))
 
