@@ -94,11 +94,9 @@ ROWS = {
     "tempered": lambda: te.tempered(te.MLP(2, 8, key=key()), 2.0),
     "two_bumps": te.two_bumps,
 }
-# a coupling or a layer of units is a part of an energy and none itself
-PARTS = {"Graph", "Grid", "Matrix", "BernoulliUnits", "CategoricalUnits", "GaussianUnits", "ReLUUnits"}
+# a coupling or a layer of units is a part of an energy and none itself, a recall is what a Hopfield network returns
+PARTS = {"Graph", "Grid", "Matrix", "Recall", "BernoulliUnits", "CategoricalUnits", "GaussianUnits", "ReLUUnits"}
 PARTS |= {"ReplicatedSoftmaxUnits", "SpinUnits"}
-# a coupling is a part of an energy and none itself, and a recall is what a Hopfield network returns
-PARTS = {"Graph", "Grid", "Matrix", "Recall"}
 # these take seconds to compile
 SLOW = {"ConvNet", "ResNet", "NoiseConditionalUNet", "NoiseConditionalScoreUNet"}
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ROWS]
