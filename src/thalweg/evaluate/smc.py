@@ -227,7 +227,7 @@ def travel(
     """Groups of chains from one end of the ladder to the other.
 
     A backward run first makes ``extra`` moves on the model. The first ``cold`` of them are made at temperatures that
-    fall to 1/32, so that the chains fall to low energies.
+    fall to 1/32, and after them only the eighth of each group with the lowest energies goes on.
 
     Forward, from draws of the base, ``exp(log_ratio)`` is an unbiased estimate of ``Z_1/Z_0`` from each group;
     backward, from samples of the model, one of ``Z_0/Z_1``. Chains are resampled within their group where its effective
@@ -265,7 +265,10 @@ def travel(
     def prepare(number, state):
         factor = jnp.where(number < cold, 2.0 ** (1 + 4 * number / jnp.maximum(cold, 1)), 1.0)
         tuned, energy = _tuned(kernel, ladder.step_sizes[rung_at(0)] / jnp.sqrt(factor)), path.cooled(factor)
-        return tuned.step(jax.random.fold_in(extra_key, number), energy, kernel.retarget(energy, state))[0]
+        state, _ = tuned.step(jax.random.fold_in(extra_key, number), energy, kernel.retarget(energy, state))
+        order = jnp.argsort(energies(path.at(jnp.ones(())), state.x).reshape(groups, size), axis=-1)
+        lowest = order[:, jnp.arange(size) % max(size // 8, 1)]
+        return take(state, (jnp.where(number == cold - 1, lowest, jnp.arange(size)) + offsets).reshape(-1))
 
     init_key, extra_key, key = split(key, 3)
     state = kernel.init(init_key, path.at(ladder.betas[rung_at(0)]), x)
