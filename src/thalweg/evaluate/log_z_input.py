@@ -78,6 +78,9 @@ def check_samples(samples: Any, space: Space) -> PyTree:
         raise ValueError(
             f"expected at least {2 * GROUPS} samples, two for each of {GROUPS} groups of chains, got {count}; draw more"
         )
+    rows = [np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(points)]
+    if all((leaf == leaf[0]).all() for leaf in rows) and not isinstance(space, Finite):
+        raise ValueError(f"expected samples that differ, got {count} equal ones; draw independent points of the model")
     return points
 
 

@@ -100,7 +100,8 @@ def _whiten(x: Array) -> tuple[Array, Array, Array]:
     the points there."""
     size, shift = x.shape[-1], jnp.mean(x, axis=0)
     if size > _DENSE:
-        factor = jnp.std(x, axis=0) + 1e-10
+        variance = jnp.var(x, axis=0)
+        factor = jnp.sqrt(variance + 1e-6 * jnp.mean(variance) + 1e-20)
     else:
         covariance = jnp.cov(x.T).reshape(size, size)
         level = 1e-6 * jnp.trace(covariance) / size + 1e-20
