@@ -16,6 +16,9 @@ from thalweg.evaluate.real_paths import GROUPS, SIZE, constant, pilot, program, 
 from thalweg.evaluate.smc import Path, bridge, travel
 
 _EXTRA = 50  # moves on the model before a backward run
+_COLD = 50  # moves at falling temperatures by which the chains of the third run come to low energies
+_MORE = 0.3  # nats by which that run must exceed the others' interval, beyond three standard errors, to be mentioned
+_UNSURE = 0.3  # the largest standard error of a direction that is believed
 _MOST_ROUNDS = 4  # without a budget
 _ENOUGH = 0.1  # without a budget, rounds end at this standard error
 _FINE, _MANY_MOVES = 0.95, 100  # of the finer ladder that is tried where the first one does not serve
@@ -40,35 +43,46 @@ class Budget(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """What the rounds of one model found, group by group, ``(groups,)``: log Z forward, backward and bridged."""
+    """What the rounds of one model found, group by group, ``(groups,)``: log Z forward, backward, bridged, and
+    backward from low energies, from the first round alone."""
 
     forward: np.ndarray
     backward: np.ndarray
     bridged: np.ndarray
+    cold: np.ndarray
     overlap: float
     complete: bool
     rungs: int
     roots: float
 
 
-def _round(kernel: Kernel, path: Path, ladder: Any, key: PRNGKeyArray, samples: PyTree) -> tuple[Array, ...]:
-    """One round: forward, backward from the last points or from samples, and the bridge."""
-    keys = split(key, 3)
+def _round(
+    kernel: Kernel, path: Path, ladder: Any, key: PRNGKeyArray, samples: PyTree, first: Array
+) -> tuple[Array, ...]:
+    """One round: forward, backward from the last points or from samples, and the bridge; the first round also backward
+    from low energies."""
+    keys = split(key, 4)
     draws = path.draw(keys[0], GROUPS * SIZE)
 
-    # a loop over the two directions, so that the run is compiled once
-    def direction(x, now):
-        key, backward, extra = now
-        passed = travel(kernel, path, ladder, key, x, GROUPS, backward, extra)
-        return (passed.x if samples is None else samples), (passed.log_ratio, passed.works, passed.roots)
+    # a loop over the runs, so that a run is compiled once
+    def run(x, now):
+        key, number, extra, cold = now
+        given = number == 1
+        start = x if samples is None else jax.tree.map(lambda a, b: jnp.where(given, a, b), samples, x)
+        skipped = (number == 2) & ~first
+        steps = ladder._replace(count=jnp.where(skipped, 0, ladder.count))
+        passed = travel(kernel, path, steps, key, start, GROUPS, number > 0, jnp.where(skipped, 0, extra), cold)
+        last = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), passed.x, x)
+        return last, (passed.log_ratio, passed.works, passed.roots)
 
-    where = (keys[1:], jnp.array([False, True]), jnp.array([0, _EXTRA]))
-    _, (log_ratio, works, roots) = jax.lax.scan(direction, draws, where)
+    where = (keys[1:], jnp.arange(3), jnp.array([0, _EXTRA, _COLD + _EXTRA]), jnp.array([0, 0, _COLD]))
+    _, (log_ratio, works, roots) = jax.lax.scan(run, draws, where)
     ahead, back = (jax.tree.map(lambda leaf, place=place: leaf[place], works) for place in (0, 1))
     bridged = bridge(ahead, back, ladder.count, GROUPS)
     start = path.log_z_base
     each = start + bridged.log_ratio + bridged.deviations
-    return start + log_ratio[0], start - log_ratio[1], each, bridged.overlap, jnp.median(roots[0])
+    log_z = (start + log_ratio[0], start - log_ratio[1], each, start - log_ratio[2])
+    return *log_z, bridged.overlap, jnp.median(roots[0])
 
 
 def anneal(
@@ -96,10 +110,13 @@ def anneal(
         ladder = program(pilot, many)(kernel, path, keys[int(fine)], *settings)[0].shortened()
         advance()
         begun, found = time.monotonic(), []
-        spent = 2 * GROUPS * SIZE * cost * float(np.max(np.sum(np.asarray(ladder.moves), axis=-1)))
+        moved = np.max(np.sum(np.asarray(ladder.moves), axis=-1))
+        spent = GROUPS * SIZE * (2 * cost * float(moved) + cost * _EXTRA + 6 * float(np.max(np.asarray(ladder.count))))
         while True:
             round_keys = _numbered(keys[2], len(found) + 1000 * fine, many)
-            found.append(jax.tree.map(np.asarray, program(_round, many)(kernel, path, ladder, round_keys, samples)))
+            first = constant(not found, key, many)
+            one = program(_round, many)(kernel, path, ladder, round_keys, samples, first)
+            found.append(jax.tree.map(np.asarray, one))
             advance()
             rounds = _collect(found, ladder, many)
             worst = max(float(np.std(each.bridged) / np.sqrt(each.bridged.size)) for each in rounds)
@@ -118,12 +135,12 @@ def _numbered(key: Array, number: int, many: bool) -> Array:
 def _collect(found: list[tuple[np.ndarray, ...]], ladder: Any, many: bool) -> list[Rounds]:
     """The groups of all rounds together, model by model."""
     lift = (lambda leaf: leaf) if many else (lambda leaf: np.asarray(leaf)[None])
-    columns = [[lift(one[place]) for one in found] for place in range(5)]
+    columns = [[lift(one[place]) for one in found] for place in range(6)]
     groups = [np.concatenate(column, axis=-1) for column in columns[:3]]
-    overlap, roots = np.min(columns[3], axis=0), np.median(columns[4], axis=0)
+    cold, overlap, roots = columns[3][0], np.min(columns[4], axis=0), np.median(columns[5], axis=0)
     complete, count = lift(np.asarray(ladder.betas)[..., -1] >= 1), lift(np.asarray(ladder.count))
-    rows = zip(*groups, overlap, complete, count, roots, strict=True)
-    return [Rounds(*row[:3], float(row[3]), bool(row[4]), int(row[5]), float(row[6])) for row in rows]
+    rows = zip(*groups, cold, overlap, complete, count, roots, strict=True)
+    return [Rounds(*row[:4], float(row[4]), bool(row[5]), int(row[6]), float(row[7])) for row in rows]
 
 
 def _log_mean(values: np.ndarray) -> tuple[float, float]:
@@ -143,11 +160,15 @@ def directions(rounds: Rounds) -> tuple[tuple[float, float], tuple[float, float]
 
 
 def disagreement(rounds: Rounds) -> float:
-    """How many standard errors the two directions are apart, beyond a hundredth of a nat."""
+    """How many standard errors the two directions are apart, beyond a hundredth of a nat.
+
+    A standard error above `_UNSURE` is not believed: the mean of so few numbers of such spread is mostly too small.
+    """
     (ahead, ahead_error), (back, back_error) = directions(rounds)
     if not np.isfinite(ahead - back):
         return float("inf")
-    return max(abs(ahead - back) - 0.01, 0.0) / max(float(np.hypot(ahead_error, back_error)), 1e-9)
+    error = float(np.clip(np.hypot(ahead_error, back_error), 1e-9, _UNSURE))
+    return max(abs(ahead - back) - 0.01, 0.0) / error
 
 
 def is_poor(rounds: Rounds) -> bool:
@@ -169,26 +190,43 @@ def summarise(rounds: Rounds, confidence: float) -> Estimate:
         name: Estimate(middle, middle - reach * each, middle + reach * each, confidence, f"{name} annealing")
         for name, middle, each in (("forward", ahead, ahead_error), ("reverse", back, back_error))
     }
-    warning = None
+    warnings = []
     if not (rounds.complete and np.isfinite(value)):
         low, high = -np.inf, np.inf
-        warning = "the path did not reach the model; give samples of the model, or a base density nearer to it"
-    elif is_poor(rounds):
-        low = min(low, *(part.low for part in parts.values()))
-        high = max(high, *(part.high for part in parts.values()))
-        error = max(error, (high - low) / (2 * reach))
+        warnings.append("the path did not reach the model; give samples of the model, or a base density nearer to it")
+    else:
+        if is_poor(rounds):
+            low = min(low, *(part.low for part in parts.values()))
+            high = max(high, *(part.high for part in parts.values()))
+            error = max(error, (high - low) / (2 * reach))
         if disagreement(rounds) > 3:
-            warning = (
+            warnings.append(
                 f"the two directions disagree by {abs(ahead - back):.2f} nats, so the interval holds both; the chains "
                 "mix slowly: give samples of the model or a larger budget"
             )
         elif np.std(rounds.forward) > _VERY_UNEVEN:
-            warning = (
+            warnings.append(
                 f"the groups of chains differ by {np.std(rounds.forward):.1f} nats, so there may be modes that none "
                 "found; give samples of the model or a larger budget"
             )
-    elif rounds.overlap < 0.1:
-        warning = "two neighbouring rungs hardly overlap; give samples of the model or a larger budget"
+        elif rounds.overlap < 0.1:
+            warnings.append("two neighbouring rungs hardly overlap; give samples of the model or a larger budget")
+        if rounds.roots < 2:
+            warnings.append(
+                "the last chains of most groups descend from one draw of the base, so a few chains decide the value; "
+                "give samples of the model or a larger budget"
+            )
+        cold, cold_error = _log_mean(-rounds.cold)
+        more = -cold - 3 * cold_error - high
+        if more > _MORE:
+            parts["cold"] = Estimate(-cold, -cold - reach * cold_error, -cold + reach * cold_error, confidence, "cold")
+            warnings.append(
+                f"chains that start at low energies find {-cold - value:.2f} nats more, as at a first-order transition "
+                "or where chains do not mix, so the interval holds both; give samples of the model"
+            )
+            high = max(high, parts["cold"].high)
+            error = max(error, (high - low) / (2 * reach))
+    warning = "; ".join(warnings) or None
     bound = ahead - float(np.log(1 / (1 - confidence)))
     method = f"annealing over {rounds.rungs} rungs, both directions bridged"
     return Estimate(value, low, high, confidence, method, 1 / max(error, 1e-9) ** 2, warning, error, bound, parts)

@@ -37,7 +37,8 @@ def fit_base(key: PRNGKeyArray, y: Float[Array, "n d"], minima: Minima | None, c
 def _one_gaussian(y: Array, dense: bool) -> tuple[Array, Array, Array]:
     mean, size = jnp.mean(y, axis=0), y.shape[-1]
     if not dense:
-        return jnp.ones(1), mean[None], _WIDE * (jnp.std(y, axis=0) + 1e-12)[None]
+        variance = jnp.var(y, axis=0)
+        return jnp.ones(1), mean[None], _WIDE * jnp.sqrt(variance + 1e-6 * jnp.mean(variance) + 1e-20)[None]
     covariance = jnp.cov(y.T).reshape(size, size)
     return jnp.ones(1), mean[None], _WIDE * _factor(covariance)[None]
 

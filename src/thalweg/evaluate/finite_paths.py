@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from thalweg.core import Energy, HasAnnealing, HasConditionals, HasHiddenUnits, HasSweep, Kernel
+from thalweg.core import HasAnnealing, HasConditionals, HasHiddenUnits, HasSweep, Kernel
 from thalweg.core.random import uniform
+from thalweg.evaluate.paths import Scaled
 from thalweg.evaluate.smc import Path
 from thalweg.samplers import Gibbs, GibbsWithGradients
 from thalweg.spaces import Binary, Categorical, Finite, Spin
@@ -24,6 +25,9 @@ class SitesPath(Path):
 
     def at(self, beta: Array) -> Any:
         return self.energy.annealed(beta, self.field)
+
+    def cooled(self, factor: Array) -> Any:
+        return self.energy.annealed(factor, jnp.zeros_like(self.field))
 
     def draw(self, key: PRNGKeyArray, count: int) -> Array:
         space = self.energy.space
@@ -43,21 +47,6 @@ class SitesPath(Path):
         return jnp.sum(jax.nn.logsumexp(logits, axis=-1)) - (self.at(jnp.zeros(()))(x) + own)
 
 
-class ScaledEnergy(Energy):
-    """``β E(x)`` of an energy without conditionals."""
-
-    energy: Any
-    beta: Array
-
-    @property
-    def space(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.energy.space
-
-    def __call__(self, x: Array) -> Array:
-        value = jnp.asarray(self.energy(x), float)
-        return self.beta * jnp.where(value < 1e30, value, 1e30)
-
-
 class UniformPath(Path):
     """From the uniform distribution on a finite space to an energy: ``U_β = β E``."""
 
@@ -65,7 +54,10 @@ class UniformPath(Path):
 
     def at(self, beta: Array) -> Any:
         swept = isinstance(self.energy, (HasConditionals, HasSweep))
-        return self.energy.scaled(beta) if swept else ScaledEnergy(self.energy, beta)
+        return self.energy.scaled(beta) if swept else Scaled(self.energy, beta)
+
+    def cooled(self, factor: Array) -> Any:
+        return self.at(factor)
 
     def draw(self, key: PRNGKeyArray, count: int) -> Array:
         return self.energy.space.noise(key, (count,))

@@ -10,41 +10,33 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg import exact
 from thalweg.core import (
-    ConditionalEnergy,
     Estimate,
     HasExactLogZ,
-    HasFreeEnergy,
     HasLogZ,
     Kernel,
-    LatentEnergy,
-    ScoreNetwork,
     Space,
-    as_energy,
     check_instance,
-    check_scalar,
     compiled,
     flag,
     one_of,
-    positive,
-    space_of,
-    static_number,
     typed_key,
 )
 from thalweg.core.progress import progress_bar
-from thalweg.core.random import split
-from thalweg.energies import marginal
+from thalweg.core.random import normal, split
 from thalweg.evaluate.annealing import Budget, anneal, summarise
 from thalweg.evaluate.finite_paths import kernel_on_sites, path_on_sites
 from thalweg.evaluate.intervals import check_confidence, normal_quantile
+from thalweg.evaluate.log_z_input import check_budget, check_moves, check_samples, check_values, prepare_energy
 from thalweg.evaluate.nested import nested_log_z
 from thalweg.evaluate.paths import Affine, Flat, GaussianPath, Trajectories, UserBase
-from thalweg.evaluate.real_paths import GROUPS, MOST_MOVES, SIZE, path_on_reals
+from thalweg.evaluate.real_paths import GROUPS, MOST_MOVES, SIZE, WIDTH, path_on_reals
 from thalweg.evaluate.tails import check_tails
-from thalweg.spaces import Finite, Product, Real, as_points, coordinates_of, is_continuous, on_reals, to_real
+from thalweg.spaces import Finite, Product, Real, coordinates_of, on_reals, to_real
 
 _METHODS = ("auto", "exact", "annealing", "nested")
 _MOST_NESTED = 10  # dimensions up to which nested sampling checks an annealed estimate
 _MOST_QUADRATURE = 3
+_DRAWN = GROUPS * SIZE  # points at which an energy is looked at first
 
 
 def log_z(
@@ -112,9 +104,12 @@ def log_z(
     key, confidence = typed_key(key), check_confidence(confidence)
     one_of("method", method, _METHODS)
     flag("progress", progress)
-    budget = Budget(*(_budget(name, value) for name, value in (("seconds", seconds), ("evaluations", evaluations))))
-    energy, known = _prepare(energy, space)
-    points = None if samples is None else _check_samples(samples, known)
+    check_moves(kernel)
+    budget = Budget(
+        *(check_budget(name, value) for name, value in (("seconds", seconds), ("evaluations", evaluations)))
+    )
+    energy, known = prepare_energy(energy, space)
+    points = None if samples is None else check_samples(samples, known)
     found = None if method in ("annealing", "nested") else _exact(energy, known, method == "exact")
     if found is not None:
         value, how = found
@@ -154,7 +149,9 @@ def log_z_many(
     """
     key, confidence = typed_key(key), check_confidence(confidence)
     flag("progress", progress)
-    budget = Budget(*(_budget(name, value) for name, value in (("seconds", seconds), ("evaluations", evaluations))))
+    budget = Budget(
+        *(check_budget(name, value) for name, value in (("seconds", seconds), ("evaluations", evaluations)))
+    )
     leaves = [leaf for leaf in jax.tree.leaves(energies) if eqx.is_array(leaf)]
     counts = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
     if len(counts) != 1 or counts == {None}:
@@ -165,7 +162,7 @@ def log_z_many(
     count = counts.pop()
     # the first model has the space of all; a stack may show the shape of its arrays
     first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, energies)
-    first, known = _prepare(first, space)
+    first, known = prepare_energy(first, space)
     keys = jax.random.split(key, (2, count))
     with progress_bar(f"log Z of {count} models", 6, shown=progress) as advance:
         if isinstance(known, Finite):
@@ -185,54 +182,6 @@ def _alike(one: Any, stacked: Any) -> Any:
     leaves, structure = jax.tree.flatten(one)
     arrays = iter([leaf for leaf in jax.tree.leaves(stacked) if eqx.is_array(leaf)])
     return jax.tree.unflatten(structure, [next(arrays) if eqx.is_array(leaf) else leaf for leaf in leaves])
-
-
-def _budget(name: str, value: Any) -> float | None:
-    return None if value is None else static_number(name, value, positive)
-
-
-def _prepare(energy: Any, space: Space | None) -> tuple[Any, Space]:
-    """The energy with its space; raises for what has no log Z."""
-    if isinstance(energy, ScoreNetwork):
-        raise ValueError(
-            f"expected an energy for log Z, got the score network {type(energy).__name__}, which has none; "
-            "a noise-conditional one has a likelihood by its probability flow"
-        )
-    if isinstance(energy, ConditionalEnergy):
-        raise ValueError(
-            f"expected an energy of x alone for log Z, got {type(energy).__name__} of x and a condition; "
-            "fix the condition with tw.given(energy, c)"
-        )
-    if isinstance(energy, LatentEnergy):
-        if not isinstance(energy, HasFreeEnergy):
-            raise ValueError(
-                f"expected an energy of x alone for log Z, got {type(energy).__name__} of x and a latent value without "
-                "free_energy; write it, or give an energy of both"
-            )
-        energy = marginal(energy)
-    energy = as_energy(energy, space)
-    known = space_of(energy)
-    if known is None:
-        raise ValueError(
-            "expected an energy with a space for log Z, got one without; give one, for example space=tw.Real(2)"
-        )
-    if not isinstance(known, Finite) and not is_continuous(known):
-        raise ValueError(
-            f"expected a finite or a continuous space for log Z, got {known}; sum over its discrete part in the energy"
-        )
-    if not isinstance(known, Product):
-        check_scalar(energy, jax.ShapeDtypeStruct((1, *known.shape), known.dtype))
-    return energy, known
-
-
-def _check_samples(samples: Any, space: Space) -> PyTree:
-    points = as_points(space, samples, "samples")
-    count = len(jax.tree.leaves(points)[0])
-    if count < 2 * GROUPS:
-        raise ValueError(
-            f"expected at least {2 * GROUPS} samples, two for each of {GROUPS} groups of chains, got {count}; draw more"
-        )
-    return points
 
 
 def _exact(energy: Any, space: Space, required: bool) -> tuple[float, str] | None:
@@ -291,6 +240,8 @@ def _on_sites(
         raise ValueError(
             "expected no base on a finite space, where it has independent sites, got one; give samples instead"
         )
+    key, key_values = split(key)
+    check_values(energy, space.noise(key_values, (_DRAWN,)), samples, False)
     kernel = kernel_on_sites(energy) if kernel is None else kernel
     moves = _moves_on_sites(energy, space)
     path = path_on_sites(energy, samples)
@@ -340,9 +291,11 @@ def _on_reals(
     budget: Budget,
     advance: Any,
 ) -> Estimate:
-    keys = split(key, 4)
+    keys = split(key, 5)
     flat, size, (coordinates, to_flat) = _flatten(energy, space)
     points = None if samples is None else to_flat(samples)
+    drawn = WIDTH * normal(keys[4], (_DRAWN, size))
+    check_values(flat, drawn, points, samples is None and base is None)
     check_tails(flat, size, keys[0], points, coordinates is not None and not isinstance(space, Real))
     moves = Trajectories(jnp.asarray(0.3)) if kernel is None else kernel
     starts = None if points is None else _spread(points)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from thalweg.core import Energy, Info, Module, Space, Tunable, select
+from thalweg.core import Energy, Info, Module, Space, Tunable, select, space_of
 from thalweg.core.random import log_uniform, normal, split, uniform
 from thalweg.evaluate.smc import Path
 from thalweg.samplers.hamiltonian import hamiltonian_step
@@ -130,6 +130,21 @@ class Interpolated(Energy):
         return self.beta * value - (1 - self.beta) * self.base.log_prob(y)
 
 
+class Scaled(Energy):
+    """``factor · E(x)``, with a large number in place of infinity."""
+
+    energy: Any
+    factor: Array
+
+    @property
+    def space(self) -> Space | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return space_of(self.energy)
+
+    def __call__(self, x: Array) -> Array:
+        value = jnp.asarray(self.energy(x), float)
+        return self.factor * jnp.where(value < _INFINITE, value, _INFINITE)
+
+
 class GaussianPath(Path):
     """The path ``p₀^(1-β) p^β`` from a mixture of Gaussians to an energy on R^d."""
 
@@ -138,6 +153,9 @@ class GaussianPath(Path):
 
     def at(self, beta: Array) -> Interpolated:
         return Interpolated(self.energy, self.base, beta)
+
+    def cooled(self, factor: Array) -> Interpolated:
+        return Interpolated(Scaled(self.energy, factor), self.base, jnp.ones(()))
 
     def draw(self, key: PRNGKeyArray, count: int) -> Array:
         return self.base.sample(key, (count,))

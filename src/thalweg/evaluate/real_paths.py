@@ -23,7 +23,7 @@ GROUPS, SIZE = 16, 128  # independent groups of chains in a round, and the chain
 MOST_MOVES = 50  # at one rung of a pilot run
 _DENSE, _HESSIAN = 128, 32  # most dimensions for full covariances, and for the search of minima
 _MINIMA, _COMPONENTS = 12, 6
-_WIDTH = 4.0  # the standard deviation of the first base
+WIDTH = 4.0  # the standard deviation of the first base
 _CHUNK, _KEPT = 2**13, 32  # scouts drawn at a time, and the best that are kept
 _WORK = 1e10  # operations that scouts may cost
 
@@ -88,7 +88,7 @@ def _wide_path(energy: Any, size: int, models: tuple[int, ...]) -> GaussianPath:
     """The path from one wide Gaussian, once for each model."""
     dense = size <= _DENSE
     unit = jnp.eye(size) if dense else jnp.ones(size)
-    base = _with_slots(wide_base(size, _WIDTH, dense), _count_slots(size))
+    base = _with_slots(wide_base(size, WIDTH, dense), _count_slots(size))
     shift, unit, base = jax.tree.map(
         lambda leaf: jnp.broadcast_to(leaf, (*models, *leaf.shape)), (jnp.zeros(size), unit, base)
     )
@@ -100,7 +100,8 @@ def _whiten(x: Array) -> tuple[Array, Array, Array]:
     the points there."""
     size, shift = x.shape[-1], jnp.mean(x, axis=0)
     if size > _DENSE:
-        factor = jnp.std(x, axis=0) + 1e-10
+        variance = jnp.var(x, axis=0)
+        factor = jnp.sqrt(variance + 1e-6 * jnp.mean(variance) + 1e-20)
     else:
         covariance = jnp.cov(x.T).reshape(size, size)
         level = 1e-6 * jnp.trace(covariance) / size + 1e-20

@@ -28,6 +28,10 @@ class Path(Module):
         """The energy ``U_β`` of one point, as kernels take it."""
 
     @abc.abstractmethod
+    def cooled(self, factor: Array) -> Any:
+        """``factor · U_1``: the model at the temperature ``1/factor``, as kernels take it."""
+
+    @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, count: int) -> PyTree:
         """Independent points of the base, ``(count, *event)``."""
 
@@ -222,8 +226,12 @@ def travel(
     groups: int,
     backward: Bool[Array, ""],
     extra: Int[Array, ""],
+    cold: Int[Array, ""],
 ) -> Pass:
-    """Groups of chains from one end of the ladder to the other, after ``extra`` moves at the first end.
+    """Groups of chains from one end of the ladder to the other.
+
+    A backward run first makes ``extra`` moves on the model. The first ``cold`` of them are made at temperatures that
+    fall to 1/32, and after them only the eighth of each group with the lowest energies goes on.
 
     Forward, from draws of the base, ``exp(log_ratio)`` is an unbiased estimate of ``Z_1/Z_0`` from each group;
     backward, from samples of the model, one of ``Z_0/Z_1``. Chains are resampled within their group where its effective
@@ -259,9 +267,17 @@ def travel(
         state = moved(state, there, move_key, ladder.moves[there])
         return state, log_weights, log_ratio, work, weight, origin[ancestors]
 
+    def prepare(number, state):
+        factor = jnp.where(number < cold, 2.0 ** (1 + 4 * number / jnp.maximum(cold, 1)), 1.0)
+        tuned, energy = _tuned(kernel, ladder.step_sizes[rung_at(0)] / jnp.sqrt(factor)), path.cooled(factor)
+        state, _ = tuned.step(jax.random.fold_in(extra_key, number), energy, kernel.retarget(energy, state))
+        order = jnp.argsort(energies(path.at(jnp.ones(())), state.x).reshape(groups, size), axis=-1)
+        lowest = order[:, jnp.arange(size) % max(size // 8, 1)]
+        return take(state, (jnp.where(number == cold - 1, lowest, jnp.arange(size)) + offsets).reshape(-1))
+
     init_key, extra_key, key = split(key, 3)
     state = kernel.init(init_key, path.at(ladder.betas[rung_at(0)]), x)
-    state = moved(state, rung_at(0), extra_key, extra)
+    state = jax.lax.fori_loop(0, extra, prepare, state)
     empty = jnp.zeros((len(ladder.betas) - 1, chains))
     now = (state, jnp.zeros((groups, size)), jnp.zeros(groups), empty, empty, jnp.arange(chains))
     state, log_weights, log_ratio, work, weight, origin = jax.lax.fori_loop(0, ladder.count, rung_by_rung, now)
