@@ -24,7 +24,6 @@ import importlib
 import json
 import math
 import multiprocessing
-import os
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -248,7 +247,7 @@ def read_models(path: Path) -> dict[str, Model]:
 def write_answers(path: Path, answers: Answer) -> None:
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.write_text(json.dumps(answers, indent=1, allow_nan=False))
-    os.replace(unfinished, path)
+    unfinished.replace(path)
 
 
 def main(arguments: list[str]) -> None:
