@@ -341,6 +341,9 @@ def bridge(forward: Works, backward: Works, count: Int[Array, ""], groups: int) 
     start = 0.5 * (log_mean(-ahead, ahead_weight) - log_mean(-back, back_weight))
     ratio = jax.lax.fori_loop(0, 30, improve, jnp.where(jnp.isfinite(start), start, 0.0))
     excess, slope, overlap = excess_and_slope(ratio)
+    # at the solution both means are half the overlap; a group that is heavier ahead than back has no part in it
+    shares = jnp.sum(ahead_weight, axis=-1) - jnp.sum(back_weight, axis=-1)
+    excess = excess - 0.5 * overlap[:, None] * shares
     used = places < count
     deviations = groups * jnp.sum(jnp.where(used[:, None], excess / slope[:, None], 0.0), axis=0)
     return Bridge(jnp.sum(jnp.where(used, ratio, 0.0)), deviations, jnp.min(jnp.where(used, overlap, 1.0)))
