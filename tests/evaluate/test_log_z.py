@@ -117,10 +117,10 @@ def test_another_confidence_changes_the_interval_and_the_bound(annealed):
 
 def test_more_evaluations_narrow_the_interval(annealed):
     few = log_z(LATTICE, key=KEY, method="annealing", evaluations=1.0)
-    many = log_z(LATTICE, key=KEY, method="annealing", evaluations=8e6)
+    many = log_z(LATTICE, key=KEY, method="annealing", evaluations=1.3e6)
     assert few.value == annealed.value  # one round is always made
     agrees(many, EXACT)
-    assert many.standard_error < 0.7 * few.standard_error
+    assert many.standard_error < 0.85 * few.standard_error
     # seconds that are over at once make one round, too
     assert log_z(LATTICE, key=KEY, method="annealing", seconds=1e-6).value == few.value
 
@@ -346,7 +346,7 @@ PLAIN = quadratic()
         ({"kernel": "HMC"}, "a kernel"),
         ({"kernel": S.HMC}, "create an instance"),
         ({"kernel": S.Langevin(0.1)}, "invariant.*Langevin"),
-        ({"kernel": S.HMC(jnp.full(4, 0.1))}, "one step size"),
+        ({"kernel": S.RandomWalk(jnp.full(4, 0.1))}, "one step size"),
         ({"kernel": S.Gibbs()}, "Gibbs"),
         ({"base": "normal"}, "a density with sample and log_prob"),
         ({"base": E.Gaussian(jnp.zeros(3))}, "base"),
@@ -354,6 +354,7 @@ PLAIN = quadratic()
         ({"energy": LATTICE, "method": "nested"}, "continuous space for nested"),
         ({"energy": LATTICE, "method": "annealing", "samples": np.zeros((99, 9), int)}, "samples"),
         ({"energy": LATTICE, "method": "annealing", "kernel": S.HMC(0.1)}, "HMC"),
+        ({"energy": E.RBM(4, 3, jnp.ones((4, 3))).joint, "space": None}, "one finite space.*the machine itself"),
         ({"space": tw.Counts(3)}, "a finite or a continuous space"),
         ({"key": "a"}, "key"),
     ],

@@ -16,6 +16,7 @@ from thalweg.core import (
     Space,
     Tunable,
     as_energy,
+    check_instance,
     check_scalar,
     compiled,
     energies,
@@ -61,6 +62,11 @@ def prepare_energy(energy: Any, space: Space | None) -> tuple[Any, Space]:
         raise ValueError(
             "expected an energy with a space for log Z, got one without; give one, for example space=tw.Real(2)"
         )
+    if isinstance(known, Product) and all(isinstance(part, Finite) for part in known.parts):
+        raise ValueError(
+            f"expected one finite space for log Z, got the product {known}; give an energy of one array of all sites "
+            "(of a machine with hidden units, the machine itself: its energy is summed over them)"
+        )
     if not isinstance(known, Finite) and not is_continuous(known):
         raise ValueError(
             f"expected a finite or a continuous space for log Z, got {known}; sum over its discrete part in the energy"
@@ -82,6 +88,19 @@ def check_samples(samples: Any, space: Space) -> PyTree:
     if all((leaf == leaf[0]).all() for leaf in rows) and not isinstance(space, Finite):
         raise ValueError(f"expected samples that differ, got {count} equal ones; draw independent points of the model")
     return points
+
+
+def check_base(base: Any, space: Space) -> None:
+    """Raise for what is not a density, or a density of points of another shape."""
+    check_instance("a density with sample and log_prob", base, ("sample", "log_prob"), "tw.noise.fit_normal(data)")
+    drawn = jax.eval_shape(lambda key: base.sample(key, (2,)), jax.random.key(0))
+    wanted = jax.eval_shape(lambda key: space.noise(key, (2,)), jax.random.key(0))
+    shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(tree)] for tree in (wanted, drawn)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"expected a base density of points of shape {', '.join(map(str, shapes[0]))}, got draws of shape "
+            f"{', '.join(map(str, shapes[1]))}; fit it to points of the model"
+        )
 
 
 @compiled

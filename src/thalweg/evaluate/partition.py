@@ -15,7 +15,6 @@ from thalweg.core import (
     HasLogZ,
     Kernel,
     Space,
-    check_instance,
     compiled,
     flag,
     one_of,
@@ -26,7 +25,14 @@ from thalweg.core.random import normal, split
 from thalweg.evaluate.annealing import Budget, anneal, summarise
 from thalweg.evaluate.finite_paths import kernel_on_sites, path_on_sites
 from thalweg.evaluate.intervals import check_confidence, normal_quantile
-from thalweg.evaluate.log_z_input import check_budget, check_moves, check_samples, check_values, prepare_energy
+from thalweg.evaluate.log_z_input import (
+    check_base,
+    check_budget,
+    check_moves,
+    check_samples,
+    check_values,
+    prepare_energy,
+)
 from thalweg.evaluate.nested import nested_log_z
 from thalweg.evaluate.paths import Affine, Flat, GaussianPath, Trajectories, UserBase
 from thalweg.evaluate.real_paths import GROUPS, MOST_MOVES, SIZE, WIDTH, path_on_reals
@@ -302,7 +308,7 @@ def _on_reals(
     if base is None:
         path = path_on_reals(flat, size, Trajectories(jnp.asarray(0.3)), keys[1], starts, False, advance)
     else:
-        check_instance("a density with sample and log_prob", base, ("sample", "log_prob"), "tw.noise.fit_normal(data)")
+        check_base(base, space)
         path = GaussianPath(flat, UserBase(base, coordinates, flat.shape))
         advance(2)
     if method == "nested":
