@@ -115,7 +115,18 @@ def test_a_process_that_hangs_or_ends_is_an_error_of_its_model():
 def test_both_libraries_find_known_values(tmp_path):
     models, truths = small_models()
     path, found = write_models(tmp_path / "models.npz", models), tmp_path / "answers.json"
-    command = [PEERS_PYTHON, peers_log_z.__file__, path, found, "--chains", "512", "--temperatures", "200"]
+    command = [
+        PEERS_PYTHON,
+        peers_log_z.__file__,
+        path,
+        found,
+        "--chains",
+        "512",
+        "--temperatures",
+        "200",
+        "--jobs",
+        "2",
+    ]
     subprocess.run([str(part) for part in command], check=True, capture_output=True)
     answers = json.loads(found.read_text())
     assert set(answers["versions"]) == {"ebmkit", "ferrotherm"}

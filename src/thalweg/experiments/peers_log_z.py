@@ -1,6 +1,6 @@
 """log Z of many models by other libraries: a script for their interpreter, which has neither Thalweg nor JAX.
 
-    PEER_PYTHON peers_log_z.py models.npz answers.json [--chains 1024] [--temperatures 1000] [--seconds 300]
+    PEER_PYTHON peers_log_z.py models.npz answers.json [--chains 1024] [--temperatures 1000] [--seconds 300] [--jobs 1]
 
 ``models.npz`` has arrays ``{number}/{field}`` with ``{number}/kind`` one of
 
@@ -24,8 +24,11 @@ import importlib
 import json
 import math
 import multiprocessing
+import queue
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,12 +119,9 @@ def _for_ebmkit(torch: Any, ebm: Any, model: Model) -> tuple[Any, tuple[int, ...
         rows, columns = model["weights"].shape
         energy = ebm.nets.RBM(rows, columns)
         with torch.no_grad():
-            for parameter, value in (
-                (energy.W, model["weights"].T),
-                (energy.b, model["visible"]),
-                (energy.c, model["hidden"]),
-            ):
-                parameter.copy_(tensor(value))
+            energy.W.copy_(tensor(model["weights"].T))
+            energy.b.copy_(tensor(model["visible"]))
+            energy.c.copy_(tensor(model["hidden"]))
         return energy, (rows,), _uniform(torch, (rows,)), ebm.GibbsWithGradients()
     if kind == "ising":
         couplings, bias = tensor(model["couplings"]), tensor(model["bias"])
@@ -216,12 +216,12 @@ class Worker:
             self.process = context.Process(target=_serve, args=(far, self.peer), daemon=True)
             self.process.start()
             far.close()
-        self.pipe.send((model, seed, effort))
         try:
+            self.pipe.send((model, seed, effort))
             if self.pipe.poll(effort.seconds):
                 return self.pipe.recv()
             answer = {"error": f"{self.peer} had not finished after {effort.seconds:g} seconds"}
-        except EOFError:
+        except (EOFError, OSError):
             self.process.join()
             answer = {"error": f"the process of {self.peer} ended with code {self.process.exitcode}"}
         self.end()
@@ -232,6 +232,26 @@ class Worker:
             self.process.kill()
             self.process.join()
             self.process = None
+
+
+def solve_all(peer: str, models: list[Model], effort: Effort, jobs: int) -> Iterator[Answer]:
+    """The answers in order, by ``jobs`` processes at a time; the seed of a model is its place."""
+    workers = [Worker(peer) for _ in range(jobs)]
+    free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    for worker in workers:
+        free.put(worker)
+
+    def solve(seed: int) -> Answer:
+        worker = free.get()
+        try:
+            return worker.solve(models[seed], seed, effort)
+        finally:
+            free.put(worker)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(solve, range(len(models)))
+    for worker in workers:
+        worker.end()
 
 
 def read_models(path: Path) -> dict[str, Model]:
@@ -257,6 +277,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--chains", type=int, default=1024)
     parser.add_argument("--temperatures", type=int, default=1000, help="transitions of a chain along the path")
     parser.add_argument("--seconds", type=float, default=300.0, help="for one model, before its process is ended")
+    parser.add_argument("--jobs", type=int, default=1, help="models solved at a time")
     options = parser.parse_args(arguments)
     effort = Effort(options.chains, options.temperatures, options.seconds)
     models = read_models(options.models)
@@ -267,12 +288,10 @@ def main(arguments: list[str]) -> None:
         except PackageNotFoundError:
             answers[peer] = {number: {"error": f"{peer} is not installed"} for number in models}
             continue
-        worker = Worker(peer)
-        for seed, (number, model) in enumerate(models.items()):
-            answers[peer][number] = worker.solve(model, seed, effort)
-            print(peer, number, model["kind"], answers[peer][number], file=sys.stderr, flush=True)
+        for number, answer in zip(models, solve_all(peer, list(models.values()), effort, options.jobs), strict=True):
+            answers[peer][number] = answer
+            print(peer, number, models[number]["kind"], answer, file=sys.stderr, flush=True)
             write_answers(options.answers, answers)
-        worker.end()
     write_answers(options.answers, answers)
 
 
