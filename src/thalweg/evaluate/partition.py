@@ -169,7 +169,7 @@ def log_z_many(
     # the first model has the space of all; a stack may show the shape of its arrays
     first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, energies)
     first, known = prepare_energy(first, space)
-    keys = jax.random.split(key, (2, count))
+    keys = jax.random.split(key, (2, count))  # pyright: ignore[reportArgumentType]
     with progress_bar(f"log Z of {count} models", 6, shown=progress) as advance:
         if isinstance(known, Finite):
             path = path_on_sites(_alike(first, energies), None)

@@ -83,7 +83,7 @@ def _mixture(random: np.random.Generator, number: int) -> KnownModel:
 def _funnel(random: np.random.Generator, number: int) -> KnownModel:
     """Neal's funnel in 2, 5 or 10 dimensions, with scales from 1 to 3."""
     d, scale = (2, 5, 10)[number % 3], float(random.uniform(1.0, 3.0))
-    energy = Funnel(d, scale)
+    energy = Funnel(d, scale)  # pyright: ignore[reportCallIssue]
     fields = {"kind": "funnel", "dim": np.asarray(d), "scale": np.asarray(scale)}
     return KnownModel("funnel", energy, float(energy.log_z), fields)
 
