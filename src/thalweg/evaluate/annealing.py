@@ -86,7 +86,7 @@ def _round(
 def anneal(
     kernel: Kernel,
     path: Path,
-    key: PRNGKeyArray,
+    key: Array,
     samples: PyTree | None,
     most_moves: int,
     budget: Budget,
@@ -96,8 +96,8 @@ def anneal(
 ) -> list[Rounds]:
     """Rounds on a ladder chosen by a pilot run, for each model, until the budget is spent.
 
-    If the two directions disagree, the ladder is laid again with smaller steps and more moves, once. ``cost`` is the
-    number of evaluations of one move of one chain.
+    ``key`` is one key, or with ``many`` one for each model. If the two directions disagree, the ladder is laid again
+    with smaller steps and more moves, once. ``cost`` is the number of evaluations of one move of one chain.
     """
     keys = split_keys(key, 3, many)
     fine = False
@@ -125,7 +125,7 @@ def anneal(
         fine = True
 
 
-def _numbered(key: PRNGKeyArray, number: int, many: bool) -> PRNGKeyArray:
+def _numbered(key: Array, number: int, many: bool) -> Array:
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(key) if many else jax.random.fold_in(key, number)
 
 

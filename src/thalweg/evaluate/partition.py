@@ -42,6 +42,7 @@ from thalweg.spaces import Finite, Product, Real, coordinates_of, on_reals, to_r
 _METHODS = ("auto", "exact", "annealing", "nested")
 _MOST_NESTED = 10  # dimensions up to which nested sampling checks an annealed estimate
 _MOST_QUADRATURE = 3
+_MOST_MODELS = 16  # annealed at once; the works of one take some hundred megabytes
 _DRAWN = GROUPS * SIZE  # points at which an energy is looked at first
 
 
@@ -166,6 +167,17 @@ def log_z_many(
             "make them by jax.vmap or fit_many"
         )
     count = counts.pop()
+    if count > _MOST_MODELS:
+        starts = range(0, count, _MOST_MODELS)
+        seconds = None if budget.seconds is None else budget.seconds / len(starts)
+        found = []
+        for start, own in zip(starts, split(key, len(starts)), strict=True):
+            # the last piece is filled up with the last model, so that all have one program
+            places = np.minimum(np.arange(start, start + _MOST_MODELS), count - 1)
+            piece = jax.tree.map(lambda leaf, at=places: leaf[at] if eqx.is_array(leaf) else leaf, energies)
+            options = {"space": space, "confidence": confidence, "seconds": seconds, "evaluations": evaluations}
+            found += log_z_many(piece, key=own, progress=progress, **options)
+        return found[:count]
     # the first model has the space of all; a stack may show the shape of its arrays
     first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, energies)
     first, known = prepare_energy(first, space)

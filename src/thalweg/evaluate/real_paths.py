@@ -41,12 +41,12 @@ def _programs(function: Callable[..., PyTree]) -> tuple[Callable[..., PyTree], C
     return compiled(function), compiled(over_models)
 
 
-def split_keys(key: PRNGKeyArray, count: int, many: bool) -> Array:
+def split_keys(key: Array, count: int, many: bool) -> Array:
     """``count`` keys, or with ``many`` so many for each of the keys, ``(count, models)``."""
     return jax.vmap(lambda key: split(key, count), out_axes=1)(key) if many else split(key, count)
 
 
-def constant(value: Any, key: PRNGKeyArray, many: bool) -> Array:
+def constant(value: Any, key: Array, many: bool) -> Array:
     """A number as an array, or with ``many`` once for each model."""
     return jnp.broadcast_to(jnp.asarray(value), key.shape) if many else jnp.asarray(value)
 
@@ -57,7 +57,7 @@ def pilot(kernel: Kernel, path: Path, key: PRNGKeyArray, keep: Array, most_moves
 
 
 def path_on_reals(
-    energy: Any, size: int, kernel: Kernel, key: PRNGKeyArray, samples: Array | None, many: bool, advance: Any
+    energy: Any, size: int, kernel: Kernel, key: Array, samples: Array | None, many: bool, advance: Any
 ) -> GaussianPath:
     """A path to an energy of vectors ``(size,)`` whose base is a mixture of Gaussians, in three stages.
 
