@@ -137,7 +137,10 @@ def _collect(found: list[tuple[np.ndarray, ...]], ladder: Any, many: bool) -> li
     cold, overlap, roots = columns[3][0], np.min(columns[4], axis=0), np.median(columns[5], axis=0)
     complete, count = lift(np.asarray(ladder.betas)[..., -1] >= 1), lift(np.asarray(ladder.count))
     rows = zip(*groups, cold, overlap, complete, count, roots, strict=True)
-    return [Rounds(*row[:4], float(row[4]), bool(row[5]), int(row[6]), float(row[7])) for row in rows]
+    return [
+        Rounds(ahead, back, bridged, low, float(least), bool(reached), int(rungs), float(descent))
+        for ahead, back, bridged, low, least, reached, rungs, descent in rows
+    ]
 
 
 def _log_mean(values: np.ndarray) -> tuple[float, float]:

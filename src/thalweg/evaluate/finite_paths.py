@@ -54,7 +54,7 @@ class UniformPath(Path):
 
     def at(self, beta: Array) -> Any:
         swept = isinstance(self.energy, (HasConditionals, HasSweep))
-        return self.energy.scaled(beta) if swept else Scaled(self.energy, beta)
+        return self.energy.scaled(beta) if swept else Scaled(self.energy, beta)  # pyright: ignore[reportCallIssue]
 
     def cooled(self, factor: Array) -> Any:
         return self.at(factor)
@@ -71,7 +71,7 @@ class UniformPath(Path):
 def path_on_sites(energy: Any, samples: Array | None, models: tuple[int, ...] = ()) -> Path:
     """The path to an energy on a finite space, from the uniform distribution, or where the energy allows it from the
     marginals of ``samples``; ``models`` is the shape of a stack of models."""
-    hidden = energy.hidden if isinstance(energy, HasHiddenUnits) else None
+    hidden = energy.hidden if isinstance(energy, HasHiddenUnits) else None  # pyright: ignore[reportAttributeAccessIssue]
     discrete = hidden is None or isinstance(hidden.space, Finite)  # pyright: ignore[reportAttributeAccessIssue]
     if not (isinstance(energy, HasAnnealing) and discrete):
         return UniformPath(energy)

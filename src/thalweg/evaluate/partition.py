@@ -166,7 +166,7 @@ def log_z_many(
             f"expected models stacked along the leading axis of every array, got lengths {counts or 'of no array'}; "
             "make them by jax.vmap or fit_many"
         )
-    count = counts.pop()
+    count = int(counts.pop() or 0)
     if count > _MOST_MODELS:
         starts = range(0, count, _MOST_MODELS)
         seconds = None if budget.seconds is None else budget.seconds / len(starts)

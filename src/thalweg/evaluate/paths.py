@@ -152,10 +152,10 @@ class GaussianPath(Path):
     base: Any
 
     def at(self, beta: Array) -> Interpolated:
-        return Interpolated(self.energy, self.base, beta)
+        return Interpolated(self.energy, self.base, beta)  # pyright: ignore[reportCallIssue]
 
     def cooled(self, factor: Array) -> Interpolated:
-        return Interpolated(Scaled(self.energy, factor), self.base, jnp.ones(()))
+        return Interpolated(Scaled(self.energy, factor), self.base, jnp.ones(()))  # pyright: ignore[reportCallIssue]
 
     def draw(self, key: PRNGKeyArray, count: int) -> Array:
         return self.base.sample(key, (count,))
