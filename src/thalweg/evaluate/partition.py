@@ -76,7 +76,9 @@ def log_z(
        probability ``1 - δ``: the estimate's ``bound``. The value is the bridge of both directions, the interval
        Student's over the groups, widened by the distance of the two directions. If they disagree, the ladder is made
        finer; if they still do, the interval holds both and ``warning`` says so.
-    4. On R^d with at most 10 dimensions nested sampling looks for mass that annealing has missed, as it may at a
+    4. A third run cools the chains to low energies, lets them move on the model and goes backward from there. If it
+       finds more mass, annealing may have stayed in the wrong phase: the interval holds both, and ``warning`` says so.
+    5. On R^d with at most 10 dimensions nested sampling looks for mass that annealing has missed, as it may at a
        first-order transition; ``warning`` says if it found more.
 
     No method that only evaluates the energy finds a narrow mode far from everything else. Samples of the model do:
@@ -98,7 +100,8 @@ def log_z(
         progress: show a bar.
 
     Returns:
-        The estimate; ``parts`` has ``forward``, ``reverse`` and, if it ran, ``nested``.
+        The estimate; ``parts`` has ``forward``, ``reverse`` and, if it ran, ``nested``; ``cold`` if low energies had
+        more mass.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> print(tw.evaluate.log_z(tw.energies.two_bumps(), key=jax.random.key(0)))
