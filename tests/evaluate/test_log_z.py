@@ -172,6 +172,14 @@ def test_many_models_at_once_agree_with_their_exact_sums():
         agrees(each, float(tw.exact.log_z(E.Ising(E.Grid((3, 3), weight=weight), bias=0.1))))
 
 
+def test_a_large_stack_is_annealed_piece_by_piece(monkeypatch):
+    monkeypatch.setattr("thalweg.evaluate.partition._MOST_MODELS", 3)
+    weights = jnp.array([0.1, 0.4, -0.3, 0.2])
+    found = log_z_many(jax.vmap(lambda weight: E.Ising(E.Grid((3, 3), weight=weight), bias=0.1))(weights), key=KEY)
+    assert len(found) == 4
+    agrees(found[3], float(tw.exact.log_z(E.Ising(E.Grid((3, 3), weight=0.2), bias=0.1))))
+
+
 # first-order transitions and phases
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import thalweg as tw
-from thalweg.evaluate.annealing import Budget, Rounds, disagreement, summarise
+from thalweg.evaluate.annealing import Budget, Rounds, _collect, disagreement, summarise
 from thalweg.evaluate.bases import fit_base
 from thalweg.evaluate.finite_paths import SitesPath, UniformPath, fit_field, path_on_sites
 from thalweg.evaluate.minima import find_minima
@@ -274,6 +274,24 @@ def test_the_interval_holds_both_directions_where_they_disagree():
     # Z = 0 in a group is a number; in all groups the path has not reached the model
     lost = summarise(rounds(np.full(16, -np.inf), 10 + noise, np.full(16, np.nan)), 0.95)
     assert lost.low == -np.inf and lost.high == np.inf and "did not reach" in lost.warning
+
+
+def test_the_rounding_of_single_precision_widens_the_interval():
+    ones = np.full(16, 1e6, np.float32)
+    single = summarise(rounds(ones, ones, ones), 0.95)
+    assert 0.1 < single.standard_error < 0.2
+    double = summarise(rounds(ones.astype(float), ones.astype(float), ones.astype(float)), 0.95)
+    assert double.standard_error < 1e-8
+
+
+def test_rounds_from_the_same_samples_do_not_narrow_the_interval_of_groups():
+    # every group has its own samples, which shift it by the same amount in every round
+    shift = np.random.default_rng(0).normal(size=16)
+    found = [(10 + 0 * shift, 10 + shift, 10 + shift, 10 + shift, np.asarray(0.5), np.asarray(20.0))] * 25
+    ladder = ladder_of([0.0, 1.0], 1)
+    independent, shared = (_collect(found, ladder, False, same)[0] for same in (False, True))
+    assert independent.bridged.size == 400 and shared.bridged.size == 16 and shared.forward.size == 400
+    assert np.allclose(shared.backward, 10 + shift) and np.allclose(shared.bridged, 10 + shift)
 
 
 def test_every_reason_for_doubt_is_a_warning():

@@ -186,6 +186,11 @@ def reproduce(
     updates: Annotated[int | None, typer.Option(min=1, help="Training updates, if the experiment trains.")] = None,
     rate: Annotated[float | None, typer.Option(help="For thesis experiments on images: another learning rate.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="For thesis-table-5-2: trainings per interval.")] = None,
+    models: Annotated[int | None, typer.Option(min=6, help="For log-z-coverage: how many models.")] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="PYTHON", help="For log-z-coverage: a Python with ebmkit and ferrotherm (make peers)."),
+    ] = None,
 ) -> None:
     """Run a published experiment again and write its figure, NAME.png, and its numbers, NAME.json.
 
@@ -216,6 +221,7 @@ def reproduce(
     with working("starting"):
         import jax
     given = {"scale": scale, "data": images, "updates": updates, "rate": rate, "seeds": seeds}
+    given |= {"models": models, "peers": peers}
     options = {option: value for option, value in given.items() if value is not None}
     before, begun = durations.changed_at(folder), time.perf_counter()
     numbers = EXPERIMENTS[name].run(jax.random.key(seed), folder, True, **options)

@@ -118,7 +118,7 @@ def anneal(
             one = program(_round, many)(kernel, path, ladder, round_keys, samples, first)
             found.append(jax.tree.map(np.asarray, one))
             advance()
-            rounds = _collect(found, ladder, many)
+            rounds = _collect(found, ladder, many, samples is not None)
             worst = max(float(np.std(each.bridged) / np.sqrt(each.bridged.size)) for each in rounds)
             poor = any(is_poor(each) for each in rounds)
             if (poor and not fine) or not budget.allows(len(found), begun, spent * len(found), worst):
@@ -132,15 +132,26 @@ def _numbered(key: Array, number: int, many: bool) -> Array:
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(key) if many else jax.random.fold_in(key, number)
 
 
-def _collect(found: list[tuple[np.ndarray, ...]], ladder: Any, many: bool) -> list[Rounds]:
-    """The groups of all rounds together, model by model."""
+def _collect(found: list[tuple[np.ndarray, ...]], ladder: Any, many: bool, shared: bool) -> list[Rounds]:
+    """The groups of all rounds together, model by model.
+
+    If a group starts backward from the same samples in every round (``shared``), its rounds are not independent, so
+    they are averaged first.
+    """
     lift = (lambda leaf: leaf) if many else (lambda leaf: np.asarray(leaf)[None])
     columns = [[lift(one[place]) for one in found] for place in range(6)]
     groups = [np.concatenate(column, axis=-1) for column in columns[:3]]
+    if shared:
+        backward, bridged = (np.stack(column) for column in columns[1:3])
+        groups[1] = np.log(len(found)) - np.logaddexp.reduce(-backward, axis=0)
+        groups[2] = np.mean(bridged, axis=0)
     cold, overlap, roots = columns[3][0], np.min(columns[4], axis=0), np.median(columns[5], axis=0)
     complete, count = lift(np.asarray(ladder.betas)[..., -1] >= 1), lift(np.asarray(ladder.count))
     rows = zip(*groups, cold, overlap, complete, count, roots, strict=True)
-    return [Rounds(*row[:4], float(row[4]), bool(row[5]), int(row[6]), float(row[7])) for row in rows]  # pyright: ignore[reportCallIssue]
+    return [
+        Rounds(ahead, back, bridged, low, float(least), bool(reached), int(rungs), float(descent))
+        for ahead, back, bridged, low, least, reached, rungs, descent in rows
+    ]
 
 
 def _log_mean(values: np.ndarray) -> tuple[float, float]:
@@ -184,7 +195,8 @@ def summarise(rounds: Rounds, confidence: float) -> Estimate:
     value = float(np.mean(rounds.bridged))
     # a distance beyond its own noise means that the bridge, which lies between the two, has a bias too
     excess = max(abs(ahead - back) - float(np.hypot(ahead_error, back_error)), 0.0)
-    error = float(np.hypot(np.std(rounds.bridged, ddof=1) / np.sqrt(count), excess / 3))
+    rounding = abs(value) * float(np.finfo(rounds.forward.dtype).eps)
+    error = float(np.linalg.norm([np.std(rounds.bridged, ddof=1) / np.sqrt(count), excess / 3, rounding]))
     low, high = value - reach * error, value + reach * error
     parts = {
         name: Estimate(middle, middle - reach * each, middle + reach * each, confidence, f"{name} annealing")

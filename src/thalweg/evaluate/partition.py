@@ -42,6 +42,7 @@ from thalweg.spaces import Finite, Product, Real, coordinates_of, on_reals, to_r
 _METHODS = ("auto", "exact", "annealing", "nested")
 _MOST_NESTED = 10  # dimensions up to which nested sampling checks an annealed estimate
 _MOST_QUADRATURE = 3
+_MOST_MODELS = 16  # annealed at once; the works of one take some hundred megabytes
 _DRAWN = GROUPS * SIZE  # points at which an energy is looked at first
 
 
@@ -75,7 +76,9 @@ def log_z(
        probability ``1 - δ``: the estimate's ``bound``. The value is the bridge of both directions, the interval
        Student's over the groups, widened by the distance of the two directions. If they disagree, the ladder is made
        finer; if they still do, the interval holds both and ``warning`` says so.
-    4. On R^d with at most 10 dimensions nested sampling looks for mass that annealing has missed, as it may at a
+    4. A third run cools the chains to low energies, lets them move on the model and goes backward from there. If it
+       finds more mass, annealing may have stayed in the wrong phase: the interval holds both, and ``warning`` says so.
+    5. On R^d with at most 10 dimensions nested sampling looks for mass that annealing has missed, as it may at a
        first-order transition; ``warning`` says if it found more.
 
     No method that only evaluates the energy finds a narrow mode far from everything else. Samples of the model do:
@@ -97,7 +100,8 @@ def log_z(
         progress: show a bar.
 
     Returns:
-        The estimate; ``parts`` has ``forward``, ``reverse`` and, if it ran, ``nested``.
+        The estimate; ``parts`` has ``forward``, ``reverse`` and, if it ran, ``nested``; ``cold`` if low energies had
+        more mass.
 
     >>> import jax, jax.numpy as jnp, thalweg as tw
     >>> print(tw.evaluate.log_z(tw.energies.two_bumps(), key=jax.random.key(0)))
@@ -165,7 +169,18 @@ def log_z_many(
             f"expected models stacked along the leading axis of every array, got lengths {counts or 'of no array'}; "
             "make them by jax.vmap or fit_many"
         )
-    count = counts.pop()
+    count = int(counts.pop() or 0)
+    if count > _MOST_MODELS:
+        starts = range(0, count, _MOST_MODELS)
+        seconds = None if budget.seconds is None else budget.seconds / len(starts)
+        found = []
+        for start, own in zip(starts, split(key, len(starts)), strict=True):
+            # the last piece is filled up with the last model, so that all have one program
+            places = np.minimum(np.arange(start, start + _MOST_MODELS), count - 1)
+            piece = jax.tree.map(lambda leaf, at=places: leaf[at] if eqx.is_array(leaf) else leaf, energies)
+            options = {"space": space, "confidence": confidence, "seconds": seconds, "evaluations": evaluations}
+            found += log_z_many(piece, key=own, progress=progress, **options)
+        return found[:count]
     # the first model has the space of all; a stack may show the shape of its arrays
     first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, energies)
     first, known = prepare_energy(first, space)
