@@ -65,7 +65,7 @@ def population(settings: Settings) -> Iterator[Row]:
 
     Ours is sequential Monte Carlo with the population, the stages and the sweeps of ferrotherm's defaults, and for
     information a whole call of `tw.evaluate.log_z`, pilot runs and both directions included. Ferrotherm runs on one
-    core, ours on all.
+    core, ours on all. With 60 runs each, the ratio of the variances is known to about a quarter.
     """
     few = settings._replace(rounds=min(settings.rounds, 5))
     runs = 2 if settings.quick else 12
