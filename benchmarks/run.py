@@ -18,6 +18,7 @@ from rich.table import Table
 
 import efficiency
 import ising
+import log_z
 import objectives
 import process
 import sampling
@@ -34,6 +35,8 @@ GROUPS: list[tuple[str, Group]] = [
     ("tempering", tempering.rungs),
     ("tempering", tempering.length),
     ("ising", ising.flips),
+    ("log-z", log_z.annealing),
+    ("log-z", log_z.population),
     ("model-a", training.model_a),
     ("training-step", training.training_step),
     ("adaptive", training.adaptive),

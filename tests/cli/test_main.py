@@ -18,6 +18,7 @@ COMMANDS = [
     ["train"],
     ["sample"],
     ["report"],
+    ["evaluate"],
     ["reproduce"],
     ["doctor"],
     ["data"],
@@ -34,10 +35,12 @@ def test_every_command_explains_itself(command):
     assert len(result.output.splitlines()) > 6
 
 
-def test_help_does_not_wait_for_what_it_does_not_need():
-    check = "import sys; from thalweg.cli.main import app; app(['train', '--help'], standalone_mode=False)"
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_help_does_not_wait_for_what_it_does_not_need(command):
+    check = "import sys; from thalweg.cli.main import app; app([sys.argv[1], '--help'], standalone_mode=False)"
     heavy = "print([name for name in ('jax', 'numpy', 'sklearn', 'matplotlib', 'rich') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", f"{check}; {heavy}"], capture_output=True, text=True, check=True)
+    asked = [sys.executable, "-c", f"{check}; {heavy}", command]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

@@ -55,6 +55,7 @@ ROWS = {
     "Banana": te.Banana,
     "Bernoulli": lambda: te.Bernoulli(jnp.array([0.3, 0.6])),
     "Beta": lambda: te.Beta(jnp.array([2.0, 1.5]), 1.5),
+    "BoltzmannMachine": lambda: te.BoltzmannMachine(3, 2, key=key()),
     "ConvNet": lambda: te.ConvNet("digits", 0.1, key=key()),
     "Dirichlet": lambda: te.Dirichlet(jnp.array([1.0, 2.0, 3.0])),
     "DoubleWell": te.DoubleWell,
@@ -93,11 +94,9 @@ ROWS = {
     "tempered": lambda: te.tempered(te.MLP(2, 8, key=key()), 2.0),
     "two_bumps": te.two_bumps,
 }
-# a coupling or a layer of units is a part of an energy and none itself
-PARTS = {"Graph", "Grid", "Matrix", "BernoulliUnits", "CategoricalUnits", "GaussianUnits", "ReLUUnits"}
+# a coupling or a layer of units is a part of an energy and none itself, a recall is what a Hopfield network returns
+PARTS = {"Graph", "Grid", "Matrix", "Recall", "BernoulliUnits", "CategoricalUnits", "GaussianUnits", "ReLUUnits"}
 PARTS |= {"ReplicatedSoftmaxUnits", "SpinUnits"}
-# a coupling is a part of an energy and none itself, and a recall is what a Hopfield network returns
-PARTS = {"Graph", "Grid", "Matrix", "Recall"}
 # these take seconds to compile
 SLOW = {"ConvNet", "ResNet", "NoiseConditionalUNet", "NoiseConditionalScoreUNet"}
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ROWS]

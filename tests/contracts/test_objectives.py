@@ -74,6 +74,7 @@ class Blurred(tw.core.ScoreNetwork):
 
 BOWL, SPINS = lambda c: Bowl(jnp.full(2, c)), lambda c: tw.energies.Ising(c * (jnp.ones((2, 2)) - jnp.eye(2)), 0.1)
 MACHINE = lambda c: tw.energies.RBM(tw.energies.SpinUnits(2), 3, c)
+LINKED = lambda c: tw.energies.BoltzmannMachine(2, 1, c * (jnp.ones((3, 3)) - jnp.eye(3)))
 WALK, SWEEPS = ts.MALA(0.5), to.MaximumLikelihood(ts.Gibbs(), 1, ts.persistent())
 # the objective, the same with other numbers (or itself), and the model it trains
 ROWS = {
@@ -81,6 +82,7 @@ ROWS = {
     "AdaBregman": (to.AdaBregman(to.Logistic(), 1, WALK, 2), to.AdaBregman(to.Logistic(), 1, ts.MALA(0.3), 2), BOWL),
     "AdaNCE": (to.AdaNCE(1, WALK, 2), to.AdaNCE(1, ts.MALA(0.3), 2), BOWL),
     "AdversarialNCE": (to.AdversarialNCE(), to.AdversarialNCE(), BOWL),
+    "BoltzmannLikelihood": (to.BoltzmannLikelihood(), to.BoltzmannLikelihood(), LINKED),
     "BregmanRatio": (to.BregmanRatio(), to.BregmanRatio(), BOWL),
     "Centred": (to.Centred(SWEEPS), to.Centred(SWEEPS, rate=0.1), MACHINE),
     "ConditionalNCE": (to.ConditionalNCE(1.0), to.ConditionalNCE(0.5), BOWL),
@@ -119,7 +121,8 @@ def fit(energy, objective, data, seed=0, steps=2):
 
 
 def data_of(energy):
-    return SIGNS if isinstance(tw.space_of(energy), tw.Spin) else POINTS
+    binary = isinstance(tw.space_of(energy), tw.Binary)
+    return (SIGNS + 1) // 2 if binary else SIGNS if isinstance(tw.space_of(energy), tw.Spin) else POINTS
 
 
 def test_every_public_objective_has_a_row():

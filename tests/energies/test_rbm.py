@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -131,6 +132,13 @@ def test_log_z_of_a_large_machine_sums_the_smaller_layer_and_refuses_two_large_o
         _ = large.log_z
 
 
+def test_two_gaussian_layers_have_an_infinite_z_once_training_makes_them_so():
+    rbm = machine("gaussian", "gaussian")
+    assert bool(jnp.isfinite(rbm.log_z))
+    grown = eqx.tree_at(lambda rbm: rbm.weights, rbm, 10 * rbm.weights)
+    assert float(grown.log_z) == float("inf")
+
+
 def test_clamped_units_keep_their_values_and_the_others_their_conditional():
     rbm = machine("bernoulli", "bernoulli")
     held = tw.clamp(rbm, np.array([True, False, False, True]), np.array([1, 0, 0, 1]))
@@ -214,6 +222,9 @@ def test_word_counts_keep_the_length_of_a_document_and_their_law():
         np.testing.assert_allclose(counts, p, atol=5 * np.sqrt(0.25 / 20_000))
     held = rbm.sweep(KEY, start, np.array([False, True, True]))
     assert bool(jnp.all(held[:, 0] == start[:, 0])) and bool(jnp.any(held != start)) and bool(jnp.all(held.sum(1) == 3))
+    clamped = tw.clamp(rbm, np.array([True, False, False]), np.array([1, 0, 0]))
+    again = tw.sample(clamped, tw.samplers.Gibbs(), states[states[:, 0] == 1], key=KEY, draws=5).draws
+    assert bool(jnp.all(again[..., 0] == 1)) and bool(jnp.all(again.sum(-1) == 3))
     with pytest.raises(ValueError, match="expected the number of words"):
         te.RBM(te.ReplicatedSoftmaxUnits(3), 2, 0.0).exact_log_z()
 

@@ -1,95 +1,75 @@
-"""The experiments of Hopfield networks and maximum entropy: known numbers, and figures that are drawn."""
+"""The experiments of the Boltzmann machines: numbers that are exact, and figures that are drawn."""
 
 import json
+import os
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from thalweg.experiments.free_energy import softplus_free_energy
-from thalweg.experiments.hopfield_capacity import _capacity, _fit, _overlap_of, _overlaps, hopfield_capacity, theory
-from thalweg.experiments.hopfield_completion import hopfield_completion
-from thalweg.experiments.maximum_entropy import maxent_dice
+from thalweg.data import Dataset, binarized_mnist
+from thalweg.experiments.bars_and_stripes import _learn, bars_and_stripes, bound, patterns
+from thalweg.experiments.rbm_mnist_small import rbm_mnist_small
+from thalweg.objectives import Centred, MaximumLikelihood
 from thalweg.report.figures import png
+from thalweg.samplers import Gibbs, ParallelTempering, from_data, persistent
 
 
-def check_figure(figure, numbers, panels):
-    assert png(figure)[1:4] == b"PNG" and len(figure.axes) == panels
+def test_bars_and_stripes_are_thirty_patterns_of_which_two_occur_twice():
+    rows = patterns()
+    unique, counts = np.unique(rows, axis=0, return_counts=True)
+    assert rows.shape == (32, 16) and len(unique) == 30 and sorted(counts)[-2:] == [2, 2]
+    assert bound(rows) == pytest.approx(-(28 * np.log(32) + 4 * np.log(16)) / 32)
+    for row in rows.reshape(-1, 4, 4):
+        assert np.all(row == row[:1]) or np.all(row == row[:, :1])
+
+
+@pytest.mark.slow
+def test_tempered_chains_come_near_the_bound_and_contrastive_divergence_does_not():
+    tempering = ParallelTempering(Gibbs(), [1.0, 1.5, 2.2, 3.3, 5.0, 8.0])
+    best, rows = bound(patterns()), patterns()
+    gaps = []
+    for kernel, start in ((tempering, persistent()), (Gibbs(), from_data())):
+        objective = Centred(MaximumLikelihood(kernel, 1, start))
+        gaps.append(best - _learn(jax.random.key(0), rows, objective, 4000, 0.2, False)[0][-1][1])
+    assert 0 < gaps[0] < 0.2 < 0.4 < gaps[1]  # no model is better than the bound
+
+
+def test_the_figure_of_bars_and_stripes_is_drawn():
+    figure, numbers = bars_and_stripes(jax.random.key(0), updates=10)
+    assert all(method["gap"] > 0 for method in numbers["methods"].values())
+    assert len(figure.axes) == 3 and png(figure)[1:4] == b"PNG"
     assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
 
 
-def test_the_theory_is_that_of_amit_gutfreund_and_sompolinsky():
-    known = theory()
-    assert known["capacity"] == pytest.approx(0.1379, abs=1e-4) and known["overlap"] == pytest.approx(0.967, abs=1e-3)
-    # the overlap at the end of the retrieval phase, and nearly one far from it
-    assert _overlap_of(known["capacity"] - 1e-7) == pytest.approx(known["overlap"], abs=2e-3)
-    assert _overlap_of(0.05) > 0.9999
-
-
-def test_the_capacity_is_where_the_overlap_falls_through_the_mark():
-    loads = np.array([0.05, 0.08, 0.1, 0.11, 0.12, 0.125, 0.13, 0.135, 0.14, 0.145, 0.15, 0.16, 0.18, 0.2])
-    noise = np.random.default_rng(0).normal(scale=0.01, size=(14, 20))
-    found = _capacity(tuple(loads), (1.105 - loads)[:, None] + noise, 0.967)  # falls through it at 0.138
-    assert found["low"] < 0.138 < found["high"] and found["high"] - found["low"] < 0.01
-
-
-def test_the_fit_finds_the_common_point_of_all_sizes():
-    from scipy.stats import norm
-
-    generator = np.random.default_rng(1)
-    rows = [
-        (n, load, norm.cdf(1.2 + (0.138 - load) * np.sqrt(n) / 0.6) + generator.normal(scale=0.02))
-        for n in (500, 1000, 2000)
-        for load in np.linspace(0.1, 0.2, 11)
-        for _ in range(5)
-    ]
-    found = _fit(np.array(rows))
-    assert found["low"] < 0.138 < found["high"] and found["high"] - found["low"] < 0.01
-
-
 @pytest.mark.slow
-def test_a_network_retrieves_below_the_capacity_and_not_above(key):
-    from thalweg.energies import hebb
-
-    below, above = (
-        _overlaps(own, hebb, 1000, load) for own, load in zip(jax.random.split(key), (0.1, 0.2), strict=True)
-    )
-    assert below.mean() == pytest.approx(_overlap_of(0.1), abs=0.004)
-    assert 0.2 < above.mean() < 0.5
-
-
-@pytest.mark.slow
-def test_capacity_draws_its_figure(key):
-    figure, numbers = hopfield_capacity(key, scale="smoke")
-    check_figure(figure, numbers, 3)
-    rules = {name: [row["overlap"] for row in numbers["rules"][name]] for name in ("Hebb", "Storkey", "pseudo-inverse")}
-    assert rules["pseudo-inverse"] == [1.0] * 3
-    assert all(h < s for h, s in zip(rules["Hebb"], rules["Storkey"], strict=True))
-    with pytest.raises(ValueError, match="expected a scale among smoke, small"):
-        hopfield_capacity(key, scale="huge")
+def test_a_small_machine_learns_binary_mnist(monkeypatch):
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("THALWEG_TEST_DATA", beside))
+    if not (folder / "binarized_mnist.npz").is_file():
+        pytest.skip("binarized_mnist.npz is not here; THALWEG_TEST_DATA names the folder it is in")
+    data = binarized_mnist(folder)
+    assert data.x_train.shape == (50_000, 784) and data.x_test.shape == (10_000, 784)
+    # fewer rows, of all classes, and fewer hidden units, over which log Z is quick to sum
+    few = Dataset(data.x_train[::5], None, data.x_test[::10])
+    monkeypatch.setattr("thalweg.experiments.rbm_mnist_small._HIDDEN", 6)
+    figure, numbers = rbm_mnist_small(jax.random.key(0), epochs=10, data=few)
+    # independent pixels have -206 nats
+    assert -175 < numbers["methods"]["centred"]["test"] < -150
+    assert numbers["methods"]["plain"]["test"] < numbers["methods"]["centred"]["test"]
+    assert len(figure.axes) == 4 and png(figure)[1:4] == b"PNG"
+    assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
 
 
-@pytest.mark.slow
-def test_completion_orders_the_rules(key):
-    figure, numbers = hopfield_completion(key, sets=6)
-    check_figure(figure, numbers, 2)
-    pixels = {row["method"]: row["pixels"] for row in numbers["rows"] if row["patterns"] == 15}
-    assert pixels["modern"] > pixels["pseudo-inverse"] > pixels["Storkey"] > pixels["Hebb"] > 0.75
-    assert numbers["shown"]["modern"]["digits"] == 1.0
-
-
-@pytest.mark.slow
-def test_the_free_energy_is_the_sum_over_the_hidden_units(key):
-    figure, numbers = softplus_free_energy(key)
-    check_figure(figure, numbers, 3)
-    assert numbers["largest_difference"] < 1e-4
-    assert numbers["minima"]["rbm"] == {"patterns": 3, "inverses": 0, "others": 0}
-    # three patterns, their inverses, and eight mixtures of the three with either sign
-    assert numbers["minima"]["hopfield"] == {"patterns": 3, "inverses": 3, "others": 8}
-
-
-def test_the_dice(key):
-    figure, numbers = maxent_dice(key)
-    check_figure(figure, numbers, 3)
-    np.testing.assert_allclose(numbers["probabilities"], numbers["jaynes"], atol=6e-6)
-    assert numbers["naturals"][24] == pytest.approx(0, abs=1e-5) and numbers["means"][24] == pytest.approx(3.5)
+def test_binary_mnist_is_read_or_drawn(tmp_path):
+    bits = np.random.default_rng(0).integers(0, 2, (5, 784)).astype(np.uint8)
+    np.savez(tmp_path / "binarized_mnist.npz", x_train=bits, x_test=bits[:2])
+    data = binarized_mnist(tmp_path)
+    np.testing.assert_array_equal(data.x_train, bits)
+    np.savez(tmp_path / "binarized_mnist.npz", x_train=bits + 1, x_test=bits[:2])
+    with pytest.raises(ValueError, match="expected rows of 784 zeros and ones"):
+        binarized_mnist(tmp_path)
+    np.savez(tmp_path / "binarized_mnist.npz", x_train=bits)
+    with pytest.raises(ValueError, match="expected the arrays x_train and x_test, got no x_test"):
+        binarized_mnist(tmp_path)

@@ -70,6 +70,7 @@ REFUSE = {
     "BregmanRatio": (objectives.BregmanRatio(), "one log Z, .*use RankNCE or ConditionalNCE, in which"),
     "FlowNCE": (objectives.FlowNCE(), "use RankNCE or ConditionalNCE, in which"),
     "AdversarialNCE": (objectives.AdversarialNCE(), "use RankNCE or ConditionalNCE, in which"),
+    "BoltzmannLikelihood": (objectives.BoltzmannLikelihood(), "got the conditional energy Linear"),
     "Centred": (objectives.Centred(objectives.ExactLikelihood()), "got the conditional energy Linear"),
     "Sparse": (objectives.Sparse(objectives.ExactLikelihood(), 0.1, 1.0), "got the conditional energy Linear"),
     "LatentLikelihood": (objectives.LatentLikelihood(tw.Real(1)), "got the conditional energy Linear"),

@@ -92,7 +92,7 @@ def words(page: str) -> str:
 
 def test_every_section_is_there(page):
     outline = Outline(page)
-    sections = ["Samples", "Classes", "Training", "Energies", "Chain", "Numbers", "Configuration"]
+    sections = ["Samples", "Classes", "Evaluation", "Training", "Energies", "Chain", "Numbers", "Configuration"]
     assert outline.headings == ["a <run>", *sections]
     images = [value for name, value in outline.attributes if name == "src"]
     assert len(images) == 5
@@ -141,7 +141,8 @@ def test_both_light_and_dark_are_drawn(page):
 def test_what_is_not_there_yet_is_said(tmp_path):
     (tmp_path / "config.toml").write_text("")
     text = words(write_report(tmp_path).read_text(encoding="utf-8"))
-    for what in ("no samples", "No samples", "No numbers of training", "No energies", "No chain", "No results"):
+    missing = ("no samples", "No samples", "Not evaluated yet", "No numbers of training", "No energies", "No chain")
+    for what in (*missing, "No results"):
         assert what in text
 
 
@@ -215,3 +216,69 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
     with pytest.raises(ValueError, match="expected to write it"):
         write_whole(tmp_path / "there", b"new")  # a folder of that name is in the way
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+ROW = {
+    "metric": "log_likelihood",
+    "name": "log_likelihood",
+    "value": -1.16241,
+    "low": -1.19411,
+    "high": -1.13072,
+    "confidence": 0.95,
+    "method": "20 test rows, log Z by <quadrature>",
+    "remark": "",
+}
+
+
+def evaluate(run, *rows, updates=30, **entry):
+    """Write rows as an evaluation of the run."""
+    metrics = {"log_likelihood": {"digest": "d", "model": "m", "date": "today", "rows": list(rows)}} | entry
+    results = {**RESULTS, "evaluation": {"updates": updates, "metrics": metrics}}
+    (run / "results.json").write_text(json.dumps(results))
+    return words(write_report(run).read_text(encoding="utf-8"))
+
+
+def test_the_log_likelihood_is_said_with_its_interval(run):
+    text = evaluate(run, ROW)
+    assert "Test log-likelihood: -1.162 nats per row, 95 % interval [-1.194, -1.131]; 20 test rows, log Z by" in text
+    # in the head of the page too, and not a second time among the numbers
+    assert (
+        text.index("Test log-likelihood-1.162[-1.194, -1.131], nats per row") < text.index("Samples Where")
+        and "evaluation.metrics" not in text
+    )
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert page.count('alt="Intervals"') == 1 and "<quadrature" not in page
+    assert "evaluate it again" not in text
+
+
+def test_why_there_is_no_log_likelihood_is_said(run):
+    text = evaluate(run, {"name": "log_likelihood", "value": None, "remark": "Z is infinite"})
+    assert "No test log-likelihood: Z is infinite." in text
+
+
+def test_numbers_of_training_rows_and_of_earlier_updates_are_called_so(run):
+    text = evaluate(run, ROW | {"method": "20 training rows, log Z by quadrature"}, updates=10)
+    assert "Log-likelihood of training rows: -1.162" in text and "Test log-likelihood" not in text
+    assert "These are the numbers after 10 updates; the run now has 30: evaluate it again." in text
+
+
+def test_curves_are_drawn_of_the_rows_that_are_shown(run):
+    curve = np.linspace(0, 1, 5)
+    energies = {"roc_inside": curve, "roc_outside": curve, "inside": np.arange(20.0), "outside": np.arange(20.0) + 5}
+    bins = {"edges": np.linspace(0, 1, 4), "count": np.array([3, 4, 5])}
+    bins |= {"confidence": curve[1:4], "accuracy": curve[:3]}
+    for digest, drawn in (("d", 2), ("other", 0)):
+        stored = {f"ood rings/{name}": array for name, array in {**energies, "digest": np.array(digest)}.items()}
+        stored |= {f"calibration/{name}": array for name, array in {**bins, "digest": np.array(digest)}.items()}
+        np.savez(run / "samples" / "evaluation.npz", **stored)
+        entry = {"digest": "d", "rows": [{"name": "auroc rings", "value": 0.9}]}
+        evaluate(run, ROW, **{"ood rings": entry, "calibration": entry})
+        page = (run / "report.html").read_text(encoding="utf-8")
+        assert page.count("ROC curve against rings") + page.count("Reliability diagram") == drawn
+        assert page.count("Energies against rings") == drawn // 2
+
+
+@pytest.mark.parametrize("block", [3, {}, {"metrics": 3}, {"metrics": {"a": 3}}, {"metrics": {"a": {"rows": [3]}}}])
+def test_an_evaluation_of_another_kind_is_left_out(run, block):
+    (run / "results.json").write_text(json.dumps({**RESULTS, "evaluation": block}))
+    assert "Not evaluated yet" in words(write_report(run).read_text(encoding="utf-8"))

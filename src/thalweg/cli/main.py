@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 
 from thalweg import __version__
 from thalweg.cli.console import print_table
+from thalweg.cli.evaluation import evaluate
 from thalweg.runs.hints import did_you_mean
 from thalweg.runs.progress import say, working
 
@@ -150,6 +151,9 @@ def sample(
         from thalweg.runs import sampling
     path = sampling.sample(run, chains=chains, steps=steps, seed=seed, best=best, progress=True)
     typer.echo(f"samples: {path}")
+
+
+app.command(short_help="Evaluate a trained model: log-likelihood, tests, scores.")(evaluate)
 
 
 @app.command(short_help="Build the report of a run again.")

@@ -236,6 +236,11 @@ class HasAnnealing(Energy):
         """``E_β``: this energy at β = 1; at β = 0 independent sites, ``E_0(x) = constant - Σ_i field_i x_i``, or
         ``constant - Σ_i field[i, x_i]`` on categories. At ``beta`` between them ``field`` enters as ``(1-β)·field``."""
 
+    @property
+    @abc.abstractmethod
+    def own_field(self) -> Array:
+        """The energy's own linear part, its biases, of the shape of ``field``."""
+
 
 class HasSmoothing(Energy):
     """An energy whose density stays known in closed form when Gaussian noise is added to the points."""

@@ -43,7 +43,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> Path:
     ...     json.loads(write_json(Path(folder) / "a.json", {"kl": [0.5, math.inf]}).read_text())
     {'kl': [0.5, None]}
     """
-    text = json.dumps(_without_nan(values), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(without_nan(values), indent=2, allow_nan=False, ensure_ascii=False)
     return write_whole(path, (text + "\n").encode("utf-8"))
 
 
@@ -65,9 +65,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """A tree of plain values with None in place of numbers that are not finite.
+
+    >>> from thalweg.core.files import without_nan
+    >>> without_nan({"kl": [0.5, math.nan]})
+    {'kl': [0.5, None]}
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {name: _without_nan(each) for name, each in value.items()}
-    return [_without_nan(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: without_nan(each) for name, each in value.items()}
+    return [without_nan(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,6 +1,7 @@
 """Data: toy densities, image sets, readers for common file formats, and a catalogue with verified downloads."""
 
 from thalweg.core import shorten_signatures
+from thalweg.data.binarized import binarized_mnist
 from thalweg.data.celeba import Attributes, read_celeba, read_celeba_attributes
 from thalweg.data.checks import Dataset, check_array, check_labels, hold_out
 from thalweg.data.columns import Column, Columns, fit_columns
@@ -43,6 +44,7 @@ __all__ = [
     "Source",
     "Standardiser",
     "Table",
+    "binarized_mnist",
     "celeba",
     "check_array",
     "check_labels",

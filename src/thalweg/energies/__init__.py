@@ -2,6 +2,7 @@
 
 from thalweg.core import shorten_signatures
 from thalweg.energies.analytic import Gaussian, GaussianMixture, two_bumps
+from thalweg.energies.boltzmann import BoltzmannMachine
 from thalweg.energies.clamped import clamp
 from thalweg.energies.compose import smoothed, tempered
 from thalweg.energies.confined import confined
@@ -23,14 +24,9 @@ from thalweg.energies.rbm import RBM
 from thalweg.energies.recall import Recall
 from thalweg.energies.two_variables import joint, marginal, swapped
 from thalweg.energies.unet import NoiseConditionalScoreUNet, NoiseConditionalUNet
-from thalweg.energies.units import (
-    BernoulliUnits,
-    CategoricalUnits,
-    GaussianUnits,
-    ReLUUnits,
-    ReplicatedSoftmaxUnits,
-    SpinUnits,
-)
+from thalweg.energies.units_discrete import BernoulliUnits, CategoricalUnits, SpinUnits
+from thalweg.energies.units_real import GaussianUnits, ReLUUnits
+from thalweg.energies.units_words import ReplicatedSoftmaxUnits
 
 __all__ = [
     "MLP",
@@ -39,6 +35,7 @@ __all__ = [
     "Bernoulli",
     "BernoulliUnits",
     "Beta",
+    "BoltzmannMachine",
     "CategoricalUnits",
     "ConvNet",
     "Dirichlet",

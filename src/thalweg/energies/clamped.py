@@ -218,7 +218,9 @@ def _as_values(space: Space | None, held: np.ndarray, values: Any) -> Array:
         inside = space.levels[0] if isinstance(space, Finite) else 0
         if not is_concrete(values):
             return jnp.where(held, values, inside).astype(jnp.int32)
-        return as_points(space, np.where(held, np.asarray(values), np.int64(inside))[None], "values")[0]
+        # counts that must add up to a total do so only with the free ones
+        checked = Counts(space.shape) if isinstance(space, Counts) else space
+        return as_points(checked, np.where(held, np.asarray(values), np.int64(inside))[None], "values")[0]
     inside = 1.0 if isinstance(space, Positive) else 0.0
     if isinstance(space, Interval):
         inside = (space.low + space.high) / 2

@@ -42,6 +42,10 @@ class AbstractIsing(AbstractPairwise, HasLogits, HasAnnealing):
     def annealed(self, beta: Array, field: Array) -> Any:
         return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
 
+    @property
+    def own_field(self) -> Array:
+        return self.bias
+
     def logits(self, x: Array) -> Array:
         local = self.bias + self.coupling.field(x.astype(self.bias.dtype))
         return local[:, None] * jnp.array(self.space.levels)
@@ -127,6 +131,10 @@ class Potts(AbstractPairwise, HasLogits, HasAnnealing):
 
     def annealed(self, beta: Array, field: Array) -> "Potts":
         return eqx.tree_at(lambda model: model.bias, self.scaled(beta), beta * self.bias + (1 - beta) * field)
+
+    @property
+    def own_field(self) -> Array:
+        return self.bias
 
     def logits(self, x: Array) -> Array:
         return self.bias + self.coupling.field(jax.nn.one_hot(x, self.space.k, dtype=self.bias.dtype))

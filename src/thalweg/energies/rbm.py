@@ -17,33 +17,24 @@ from thalweg.core import (
     LatentEnergy,
     UnitMoments,
     check_point,
-    finite,
-    is_concrete,
     typed_key,
     whole_number,
 )
 from thalweg.core.random import normal, split
+from thalweg.energies.rbm_arguments import HIDDEN, VISIBLE, as_units, as_weights, check_normalisable, guess_units
 from thalweg.energies.rbm_sums import MOST_UNITS, sum_over_smaller_side
 from thalweg.energies.rbm_views import JointRBM, LatentRBM, MaskedRBM, ScaledRBM, UnitsDensity
-from thalweg.energies.units import (
-    AbstractUnits,
-    BernoulliUnits,
-    CategoricalUnits,
-    GaussianUnits,
-    ReLUUnits,
-    ReplicatedSoftmaxUnits,
-    SpinUnits,
-)
+from thalweg.energies.units import AbstractUnits
+from thalweg.energies.units_discrete import CategoricalUnits
+from thalweg.energies.units_words import ReplicatedSoftmaxUnits
 from thalweg.spaces import Space, as_points
 
-_VISIBLE = (BernoulliUnits, SpinUnits, GaussianUnits, CategoricalUnits, ReplicatedSoftmaxUnits)
-_HIDDEN = (BernoulliUnits, SpinUnits, GaussianUnits, ReLUUnits)
 # the standard deviation of initial weights
 _SMALL = 0.01
+# rows of a batch for which hidden units are drawn to measure their means
+_DRAWN = 32
 # added to variances before dividing by them
 _FLOOR = 0.01
-# whole numbers up to this one are read as labels, larger ones as counts
-_MOST_LABELS = 10
 
 
 class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
@@ -81,11 +72,11 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
     visible: AbstractUnits
     hidden: AbstractUnits
     weights: Array
-    present: Array | None
+    present: Array | None = eqx.field(repr=False)
 
     def __init__(self, visible: Any, hidden: Any, weights: Any = None, *, key: PRNGKeyArray | None = None):
-        self.visible = _as_units("visible", visible, _VISIBLE)
-        self.hidden = _as_units("hidden", hidden, _HIDDEN)
+        self.visible = as_units("visible", visible, VISIBLE)
+        self.hidden = as_units("hidden", hidden, HIDDEN)
         self.present = None
         shape = (self.visible.features, self.hidden.features)
         if weights is None:
@@ -95,8 +86,8 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
             return
         if key is not None:
             raise ValueError("expected weights or a key to draw them with, got both; leave one out")
-        self.weights = _as_weights(weights, self.visible, shape)
-        _check_normalisable(self)
+        self.weights = as_weights(weights, self.visible, shape)
+        check_normalisable(self)
 
     @classmethod
     def from_data(cls, data: Any, hidden: Any, *, key: PRNGKeyArray, visible: AbstractUnits | None = None) -> "RBM":
@@ -124,7 +115,7 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
                 f"expected data as numbers (rows, units), got {table.dtype} of shape {table.shape}; flatten pictures "
                 "with data.reshape(len(data), -1)"
             )
-        units = _guess_units(table) if visible is None else _as_units("visible", visible, _VISIBLE)
+        units = guess_units(table) if visible is None else as_units("visible", visible, VISIBLE)
         points = as_points(units.space, table, "data")
         return cls(units.fitted(units.statistics(points)), hidden, key=key)
 
@@ -187,6 +178,10 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
         """The machine with the energy ``β·E(v, h) - (1-β)·field·v``, for discrete units in both layers."""
         bias = beta * self.visible.bias + (1 - beta) * field
         return eqx.tree_at(lambda rbm: rbm.visible.bias, self.heated(beta)[0], bias)
+
+    @property
+    def own_field(self) -> Array:
+        return self.visible.bias
 
     def posterior(self, x: Array) -> "UnitsDensity":
         """``p(h | v)`` of one point, with ``sample``, ``log_prob`` and ``mean``.
@@ -285,7 +280,8 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
     def unit_moments(self, key: PRNGKeyArray, x: Array) -> UnitMoments:
         # a document counts by its share of each word
         visible = self._statistics(x) / self.visible.weight(x)[:, None]
-        hidden = self.hidden.statistics(self.draw_hidden(key, x))
+        # for a running mean a few rows are enough, which leaves the time to the products of the gradient
+        hidden = self.hidden.statistics(self.draw_hidden(key, x[:_DRAWN]))
         moments = [moment(layer, axis=0) for layer in (visible, hidden) for moment in (jnp.mean, jnp.var)]
         return UnitMoments(*moments)
 
@@ -329,49 +325,3 @@ class RBM(HasSweep, HasExactLogZ, HasHiddenUnits, HasAnnealing):
     def _sum(self, values: Array) -> Array:
         """A sum over the visible units that are present."""
         return jnp.sum(values if self.present is None else values * self.present, axis=-1)
-
-
-def _as_units(name: str, units: Any, allowed: tuple[type, ...]) -> AbstractUnits:
-    if isinstance(units, allowed):
-        return units
-    if isinstance(units, (AbstractUnits, type)) or np.ndim(units) > 0 or isinstance(units, str):
-        got = units.__name__ if isinstance(units, type) else type(units).__name__
-        names = ", ".join(kind.__name__ for kind in allowed)
-        raise ValueError(f"expected {name} units, one of {names}, got {got}; or give the number of Bernoulli units")
-    return BernoulliUnits(whole_number(f"the number of {name} units", units))
-
-
-def _as_weights(weights: Any, visible: AbstractUnits, shape: tuple[int, int]) -> Array:
-    array = finite("weights", weights)
-    if array.shape == (*visible.bias.shape, shape[1]):  # one row of weights for each unit and label
-        array = array.reshape(shape)
-    if array.shape not in ((), shape):
-        raise ValueError(
-            f"expected weights of shape {shape}, one row for each visible and one column for each hidden unit, got "
-            f"{array.shape}; transpose them, or change the units"
-        )
-    return jnp.broadcast_to(array, shape)
-
-
-def _check_normalisable(rbm: RBM) -> None:
-    both = isinstance(rbm.visible, GaussianUnits) and isinstance(rbm.hidden, GaussianUnits)
-    if both and is_concrete(rbm.weights):
-        largest = float(np.linalg.norm(np.asarray(rbm.weights), 2))
-        if largest >= 1:
-            raise ValueError(
-                f"expected weights between Gaussian layers with singular values below 1, got {largest:.3g}, for which "
-                "Z is infinite; make them smaller"
-            )
-
-
-def _guess_units(table: np.ndarray) -> AbstractUnits:
-    """The visible units for a table of numbers: see `RBM.from_data`."""
-    count = table.shape[1]
-    if table.dtype == bool or np.all((table == 0) | (table == 1)):
-        return BernoulliUnits(count)
-    if np.all(np.abs(table) == 1):
-        return SpinUnits(count)
-    if np.all(table == np.round(table)) and table.min() >= 0:
-        most = int(table.max())
-        return CategoricalUnits(count, k=most + 1) if most <= _MOST_LABELS else ReplicatedSoftmaxUnits(count)
-    return GaussianUnits(count)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from thalweg.core import compiled
-from thalweg.energies.units import GaussianUnits
+from thalweg.energies.units_real import GaussianUnits
 from thalweg.exact import streaming
 from thalweg.spaces import Finite
 
@@ -72,4 +72,5 @@ def _log_z_gaussian(rbm: Any) -> Array:
     quadratic = 0.5 * jnp.dot(shift, jnp.linalg.solve(precision, shift)) - 0.5 * jnp.linalg.slogdet(precision)[1]
     hidden = jnp.sum(rbm.hidden.log_normaliser(rbm.hidden.natural) - rbm.hidden.constant)
     scales = 0.5 * np.log(2 * np.pi) + rbm.visible.log_scale - rbm.visible.constant
-    return quadratic + hidden + jnp.sum(scales if rbm.present is None else scales * rbm.present)
+    total = quadratic + hidden + jnp.sum(scales if rbm.present is None else scales * rbm.present)
+    return jnp.where(jnp.linalg.eigvalsh(precision)[0] > 0, total, jnp.inf)

@@ -8,7 +8,8 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from thalweg.core import HasFreeEnergy, HasGiven, HasPosterior, HasSweep, Module, Space, key_and_shape
 from thalweg.core.random import log_uniform, split
-from thalweg.energies.units import AbstractUnits, ReplicatedSoftmaxUnits
+from thalweg.energies.units import AbstractUnits
+from thalweg.energies.units_words import ReplicatedSoftmaxUnits
 from thalweg.spaces import Binary, Product
 
 

@@ -18,6 +18,7 @@ from thalweg.evaluate.classifier_two_sample import classifier_two_sample
 from thalweg.evaluate.features import FeatureNetwork
 from thalweg.evaluate.inception import InceptionNetwork
 from thalweg.evaluate.inception_scores import InceptionScore, frechet_distance, image_scores, inception_score
+from thalweg.evaluate.information import entropy, kl
 from thalweg.evaluate.kernel_distance import kernel_inception_distance
 from thalweg.evaluate.likelihood import log_likelihood, perplexity
 from thalweg.evaluate.manifold_scores import DensityCoverage, PrecisionRecall, density_coverage, precision_recall
@@ -54,6 +55,7 @@ __all__ = [
     "density_coverage",
     "detection",
     "digit_network",
+    "entropy",
     "expected_calibration_error",
     "fisher_divergence",
     "frechet_distance",
@@ -61,6 +63,7 @@ __all__ = [
     "inception_score",
     "kernel_inception_distance",
     "kernel_stein_discrepancy",
+    "kl",
     "log_likelihood",
     "log_loss",
     "log_z",

@@ -21,7 +21,9 @@ _MORE = 0.3  # nats by which that run must exceed the others' interval, beyond t
 _UNSURE = 0.3  # the largest standard error of a direction that is believed
 _MOST_ROUNDS = 4  # without a budget
 _ENOUGH = 0.1  # without a budget, rounds end at this standard error
-_FINE, _MANY_MOVES = 0.97, 200  # of the finer ladder that is tried where the two directions disagree
+_FINE, _MANY_MOVES = 0.95, 100  # of the finer ladder that is tried where the first one does not serve
+# the standard deviation of log Ẑ over groups at which the finer ladder is tried, and at which modes may be missing
+_UNEVEN, _VERY_UNEVEN = 0.5, 1.0
 
 
 class Budget(NamedTuple):
@@ -96,15 +98,16 @@ def anneal(
 ) -> list[Rounds]:
     """Rounds on a ladder chosen by a pilot run, for each model, until the budget is spent.
 
-    ``key`` is one key, or with ``many`` one for each model. If the two directions disagree, the ladder is laid again
-    with smaller steps and more moves, once. ``cost`` is the number of evaluations of one move of one chain.
+    If the two directions disagree, or the groups differ much, the ladder is laid again with smaller steps and more
+    moves, once. ``key`` is one key, or one for each model; ``cost`` is the number of evaluations of one move of one
+    chain.
     """
     keys = split_keys(key, 3, many)
     fine = False
     while True:
         keep, moves = (_FINE, max(_MANY_MOVES, most_moves)) if fine else (0.9, most_moves)
         settings = constant(keep, key, many), constant(moves, key, many)
-        ladder, _ = program(pilot, many)(kernel, path, keys[int(fine)], *settings)
+        ladder = program(pilot, many)(kernel, path, keys[int(fine)], *settings)[0].shortened()
         advance()
         begun, found = time.monotonic(), []
         moved = np.max(np.sum(np.asarray(ladder.moves), axis=-1))
@@ -117,7 +120,7 @@ def anneal(
             advance()
             rounds = _collect(found, ladder, many, samples is not None)
             worst = max(float(np.std(each.bridged) / np.sqrt(each.bridged.size)) for each in rounds)
-            poor = any(disagreement(each) > 3 for each in rounds)
+            poor = any(is_poor(each) for each in rounds)
             if (poor and not fine) or not budget.allows(len(found), begun, spent * len(found), worst):
                 break
         if fine or not poor:
@@ -179,14 +182,22 @@ def disagreement(rounds: Rounds) -> float:
     return max(abs(ahead - back) - 0.01, 0.0) / error
 
 
+def is_poor(rounds: Rounds) -> bool:
+    """Whether the two directions disagree, or the groups differ so much that a few of them make the mean."""
+    even = float(np.std(rounds.forward)) <= _UNEVEN  # not so if a group has lost all its chains
+    return disagreement(rounds) > 3 or not even
+
+
 def summarise(rounds: Rounds, confidence: float) -> Estimate:
     """The estimate of one model: the bridge, with an interval that the distance of the two directions widens."""
     (ahead, ahead_error), (back, back_error) = directions(rounds)
     count = rounds.bridged.size
     reach = float(stdtrit(count - 1, (1 + confidence) / 2))
     value = float(np.mean(rounds.bridged))
+    # a distance beyond its own noise means that the bridge, which lies between the two, has a bias too
+    excess = max(abs(ahead - back) - float(np.hypot(ahead_error, back_error)), 0.0)
     rounding = abs(value) * float(np.finfo(rounds.forward.dtype).eps)
-    error = float(np.linalg.norm([np.std(rounds.bridged, ddof=1) / np.sqrt(count), (ahead - back) / 4, rounding]))
+    error = float(np.linalg.norm([np.std(rounds.bridged, ddof=1) / np.sqrt(count), excess / 3, rounding]))
     low, high = value - reach * error, value + reach * error
     parts = {
         name: Estimate(middle, middle - reach * each, middle + reach * each, confidence, f"{name} annealing")
@@ -197,13 +208,19 @@ def summarise(rounds: Rounds, confidence: float) -> Estimate:
         low, high = -np.inf, np.inf
         warnings.append("the path did not reach the model; give samples of the model, or a base density nearer to it")
     else:
-        if disagreement(rounds) > 3:
+        if is_poor(rounds):
             low = min(low, *(part.low for part in parts.values()))
             high = max(high, *(part.high for part in parts.values()))
             error = max(error, (high - low) / (2 * reach))
+        if disagreement(rounds) > 3:
             warnings.append(
                 f"the two directions disagree by {abs(ahead - back):.2f} nats, so the interval holds both; the chains "
                 "mix slowly: give samples of the model or a larger budget"
+            )
+        elif np.std(rounds.forward) > _VERY_UNEVEN:
+            warnings.append(
+                f"the groups of chains differ by {np.std(rounds.forward):.1f} nats, so there may be modes that none "
+                "found; give samples of the model or a larger budget"
             )
         elif rounds.overlap < 0.1:
             warnings.append("two neighbouring rungs hardly overlap; give samples of the model or a larger budget")

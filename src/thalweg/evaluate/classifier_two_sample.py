@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
-from scipy.optimize import brentq
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
@@ -13,6 +12,7 @@ from thalweg.core import Estimate, check_instance, typed_key, whole_number
 from thalweg.evaluate.flat_samples import flat_pair
 from thalweg.evaluate.intervals import check_confidence, wilson
 from thalweg.evaluate.result import TestResult
+from thalweg.evaluate.roc import score_limits
 
 # samples needed in each set: half of them train the classifier, and four against four give p-values down to 1/70
 _LEAST = 8
@@ -83,7 +83,7 @@ def classifier_two_sample(
     # half-integers, so sums of ranks are exact
     observed = ranks[:first].sum()
     above = sum(rng.permutation(ranks)[:first].sum() >= observed for _ in range(permutations))
-    auc = (observed - first * (first + 1) / 2) / (first * len(test_y))
+    auc = float(observed - first * (first + 1) / 2) / (first * len(test_y))
     # for sets of different size, the classifier's even chance is the share of x in its training rows
     taken = chances > len(train_x) / len(rows)
     parts = {
@@ -91,7 +91,7 @@ def classifier_two_sample(
         "accuracy": _accuracy_estimate(taken[:first], ~taken[first:], confidence),
     }
     method = f"held-out AUC of {name}, {permutations} permutations"
-    return TestResult(float(auc), (1 + int(above)) / (1 + permutations), method, parts)
+    return TestResult(auc, (1 + int(above)) / (1 + permutations), method, parts)
 
 
 def _default(rows: np.ndarray, rng: np.random.Generator) -> Any:
@@ -105,7 +105,11 @@ def _default(rows: np.ndarray, rng: np.random.Generator) -> Any:
     features = Nystroem(gamma=0.5 / rows.shape[1], n_components=min(_LANDMARKS, -(-len(rows) // 4)), random_state=seed)
     smooth = make_pipeline(StandardScaler(), features, LogisticRegression(max_iter=1000))
     local = HistGradientBoostingClassifier(
-        max_iter=50, learning_rate=0.05, max_depth=3, early_stopping=False, random_state=seed
+        max_iter=50,
+        learning_rate=0.05,
+        max_depth=3,
+        early_stopping=False,  # pyright: ignore[reportArgumentType]
+        random_state=seed,
     )
     return VotingClassifier([("smooth", smooth), ("local", local)], voting="soft")
 
@@ -133,27 +137,10 @@ def _accuracy_estimate(right_x: np.ndarray, right_y: np.ndarray, confidence: flo
     low, high = wilson(counts, sizes, confidence)
     value = float(shares.mean())
     below, above = (float(np.hypot(*reach)) / 2 for reach in (shares - low, high - shares))
-    return Estimate(
-        value,
-        value - below,
-        value + above,
-        confidence,
-        f"mean over {sizes.sum()} held-out rows",
-        ess=float(sizes.sum()),
-    )
+    method = f"mean over {sizes.sum()} held-out rows"
+    return Estimate(value, value - below, value + above, confidence, method, ess=float(sizes.sum()))
 
 
 def _auc_estimate(auc: float, first: int, second: int, confidence: float) -> Estimate:
-    """Newcombe's interval: the AUC values whose distance is the given multiple of their own standard error."""
-    z = float(ndtri((1 + confidence) / 2))
-    half = (first + second) / 2 - 1
-
-    def error(theta: float) -> float:
-        share = theta * (1 - theta) * (1 + half * ((1 - theta) / (2 - theta) + theta / (1 + theta)))
-        return np.sqrt(share / (first * second))
-
-    gap = lambda theta: abs(auc - theta) - z * error(theta)
-    low = brentq(gap, 0, auc) if auc > 0 and gap(0.0) > 0 else 0.0
-    high = brentq(gap, auc, 1) if auc < 1 and gap(1.0) > 0 else 1.0
-    method = f"rank sum of {first} and {second} held-out rows"
-    return Estimate(float(auc), float(low), float(high), confidence, method, standard_error=float(error(auc)))
+    limits = score_limits(auc, first, second, float(ndtri((1 + confidence) / 2)))
+    return Estimate(auc, *limits, confidence, f"rank sum of {first} and {second} held-out rows")

@@ -68,18 +68,15 @@ class UniformPath(Path):
         return jnp.asarray(math.prod(space.shape) * math.log(len(space.levels)))
 
 
-def path_on_sites(energy: Any, samples: Array | None, models: tuple[int, ...] = ()) -> Path:
-    """The path to an energy on a finite space, from the uniform distribution, or where the energy allows it from the
-    marginals of ``samples``; ``models`` is the shape of a stack of models."""
+def path_on_sites(energy: Any, samples: Array | None) -> Path:
+    """The path to an energy on a finite space, from the uniform distribution, or where the energy allows it from sites
+    with its own biases or with the marginals of ``samples``."""
     hidden = energy.hidden if isinstance(energy, HasHiddenUnits) else None  # pyright: ignore[reportAttributeAccessIssue]
     discrete = hidden is None or isinstance(hidden.space, Finite)  # pyright: ignore[reportAttributeAccessIssue]
     if not (isinstance(energy, HasAnnealing) and discrete):
         return UniformPath(energy)
-    if samples is not None:
-        return SitesPath(energy, fit_field(samples, energy.space))  # pyright: ignore[reportArgumentType]
-    space = energy.space
-    levels = (space.k,) if isinstance(space, Categorical) else ()
-    return SitesPath(energy, jnp.zeros((*models, *space.shape, *levels)))  # pyright: ignore[reportOptionalMemberAccess]
+    field = energy.own_field if samples is None else fit_field(samples, energy.space)  # pyright: ignore[reportArgumentType]
+    return SitesPath(energy, field)
 
 
 def fit_field(samples: Array, space: Finite) -> Array:

@@ -12,7 +12,7 @@ from thalweg.core.random import distinct
 from thalweg.spaces import as_points
 
 # the number of rows whose pairwise distances give the default bandwidths
-_ROWS = 500
+_ROWS = 300
 # the number of entries of a kernel matrix that are in memory at once
 _ENTRIES = 2**22
 
@@ -29,11 +29,11 @@ def as_finite_points(space: Space | None, x: Any, name: str) -> PyTree:
     """``x`` as points of ``space``, see `as_points`; raises if a number is not finite."""
     points = as_points(space, x, name)
     for leaf in jax.tree.leaves(points):
-        bad = ~np.isfinite(np.asarray(leaf)).reshape(len(leaf), -1).all(axis=1)
+        bad = np.any(~np.isfinite(np.asarray(leaf)).reshape(len(leaf), -1), axis=1)
         if bad.any():
             raise ValueError(
                 f"expected finite numbers in {name}, got NaN or infinity in row {int(np.argmax(bad))} "
-                f"({int(bad.sum())} of {len(bad)} rows); remove those rows"
+                f"({int(bad.sum())} of {len(leaf)} rows); remove those rows"
             )
     return points
 
@@ -77,7 +77,7 @@ def _norms(x: Float[Array, "n d"]) -> Float[Array, " n"]:
 
 
 def distance_quantiles(x: Float[Array, "n d"], quantiles: Any, key: PRNGKeyArray | None = None) -> Array:
-    """Quantiles of the distances between different rows, over at most 500 rows; all are 1 if all rows are equal.
+    """Quantiles of the distances between different rows, over at most 300 rows; all are 1 if all rows are equal.
 
     Equal rows are left out: data with many copies would have the median zero. The rows are chosen at random with a
     ``key``, and are evenly spaced without one.

@@ -39,8 +39,9 @@ def mmd(x: Any, y: Any, *, key: PRNGKeyArray, bandwidths: Any = None, permutatio
         y: ``(m, *event)``, likewise.
         key: the random key of the permutations.
         bandwidths: one or several ℓ; by default five, from half the 5 % quantile of the distances between samples to
-            twice the 95 % quantile, by equal factors. They are those of 500 samples chosen at random from both sets.
-        permutations: their number; 0 gives no p-value. Time grows as ``(n + m)²`` times their number, memory does not.
+            twice the 95 % quantile, by equal factors. They are those of 300 samples chosen at random from both sets.
+        permutations: their number; 0 gives no p-value. Time grows as ``(n + m)²`` times their number,
+            memory as ``n + m`` times it.
 
     Returns:
         `TestResult`; ``parts["mmd_squared"]`` has the unbiased MMD² of every bandwidth.
@@ -90,7 +91,7 @@ def _unbiased(
     shuffled = jax.vmap(lambda each: jax.random.permutation(each, labels))(jax.random.split(key, permutations))
     v = jnp.concatenate([labels[None], shuffled]).T
 
-    def add(sums: Array, numbers: Array) -> tuple[Array, None]:
+    def add(sums: Any, numbers: Array) -> tuple[Any, None]:
         x = rows.at[numbers].get(mode="fill", fill_value=0)
         own = v.at[numbers].get(mode="fill", fill_value=0)
         squares = squared_distances(x, rows)
@@ -100,13 +101,8 @@ def _unbiased(
             k = jnp.where(counted, jnp.exp(-squares / (2 * width**2)), 0)
             sums_by_row = jnp.sum(k, axis=1)
             product = jnp.matmul(k, v, precision="highest")
-            return (
-                jnp.sum(own * product, axis=0),
-                sums_by_row @ own,
-                jnp.sum(sums_by_row),
-                jnp.sum(k**2),
-                jnp.sum(sums_by_row**2),
-            )
+            singles = jnp.sum(sums_by_row), jnp.sum(k**2), jnp.sum(sums_by_row**2)
+            return jnp.sum(own * product, axis=0), sums_by_row @ own, *singles
 
         return jax.tree.map(jnp.add, sums, jax.lax.map(one, widths)), None
 

@@ -47,7 +47,7 @@ def nested_log_z(energy: Any, base: Any, key: PRNGKeyArray) -> Nested:
         num_inner_steps=max(5, 2 * size),
     )
     key_start, key_loop, key_weights = split(key, 3)
-    state = sampler.init(base.sample(key_start, (_LIVE,)))
+    state = sampler.init(base.sample(key_start, (_LIVE,)))  # pyright: ignore[reportCallIssue]
     last_rows = _LIVE // _DELETED
     dead = jnp.full((_MOST_STEPS + last_rows, _DELETED), -jnp.inf)
 
@@ -60,7 +60,7 @@ def nested_log_z(energy: Any, base: Any, key: PRNGKeyArray) -> Nested:
     def shrink(now):
         number, state, dead = now
         state, info = sampler.step(jax.random.fold_in(key_loop, number), state)
-        return number + 1, state, dead.at[number].set(jnp.sort(info.particles.loglikelihood))
+        return number + 1, state, dead.at[number].set(jnp.sort(info.particles.loglikelihood))  # pyright: ignore[reportAttributeAccessIssue]
 
     number, state, dead = jax.lax.while_loop(going, shrink, (0, state, dead))
     # the points still alive close the sequence
@@ -68,7 +68,7 @@ def nested_log_z(energy: Any, base: Any, key: PRNGKeyArray) -> Nested:
     rows = jnp.arange(len(dead))
     dead = dead.at[number + jnp.arange(last_rows)].set(alive)
     live = _LIVE - _DELETED * jnp.maximum(rows - number, 0)[:, None] - jnp.arange(_DELETED)
-    return Nested(_simulate(key_weights, dead.reshape(-1), jnp.maximum(live.reshape(-1), 1)), number < _MOST_STEPS)
+    return Nested(_simulate(key_weights, dead.reshape(-1), jnp.maximum(live.reshape(-1), 1)), number < _MOST_STEPS)  # pyright: ignore[reportArgumentType]
 
 
 def _simulate(key: PRNGKeyArray, log_likelihood: Array, live: Array) -> Array:

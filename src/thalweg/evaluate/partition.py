@@ -67,8 +67,8 @@ def log_z(
     annealed along ``U_β = -(1-β) log p₀ + β E`` from a base p₀ that can be sampled:
 
     1. On R^d (constrained spaces in their real coordinates) pilot runs fit a mixture of Gaussians as the base, with a
-       component at each minimum that descents find. On finite spaces the base is uniform, or has the marginals of
-       ``samples``.
+       component at each minimum that descents find. On finite spaces the base has independent sites: with the energy's
+       own biases, with the marginals of ``samples``, or uniform.
     2. A pilot run chooses the temperatures so that each step keeps 0.9 of the effective sample size, tunes the step
        size at each, and counts the moves until the chains forget.
     3. On that ladder, now fixed, 16 independent groups of 128 chains run forward from the base and backward from the
@@ -184,10 +184,10 @@ def log_z_many(
     # the first model has the space of all; a stack may show the shape of its arrays
     first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, energies)
     first, known = prepare_energy(first, space)
-    keys = jax.random.split(key, (2, count))
+    keys = jax.random.split(key, (2, count))  # pyright: ignore[reportArgumentType]
     with progress_bar(f"log Z of {count} models", 6, shown=progress) as advance:
         if isinstance(known, Finite):
-            path = eqx.tree_at(lambda path: path.energy, path_on_sites(first, None, (count,)), _alike(first, energies))
+            path = path_on_sites(_alike(first, energies), None)
             kernel, moves, cost = kernel_on_sites(first), _moves_on_sites(first, known), 1.0
         else:
             flat, size, _ = _flatten(first, known)
@@ -259,8 +259,7 @@ def _on_sites(
         raise ValueError(f"expected a continuous space for nested sampling, got {space}; use method='annealing'")
     if base is not None:
         raise ValueError(
-            "expected no base on a finite space, where it is uniform or has the marginals of samples, got one; "
-            "give samples instead"
+            "expected no base on a finite space, where it has independent sites, got one; give samples instead"
         )
     key, key_values = split(key)
     check_values(energy, space.noise(key_values, (_DRAWN,)), samples, False)
@@ -336,7 +335,7 @@ def _on_reals(
     )
     found = anneal(moves, path, keys[2], white, MOST_MOVES, budget, _cost(moves), False, advance)[0]
     estimate = summarise(found, confidence)
-    if method == "auto" and size <= _MOST_NESTED and base is None:
+    if size <= _MOST_NESTED and base is None:
         estimate = _compare(estimate, _nested(path, keys[3], confidence))
     return estimate
 

@@ -120,7 +120,7 @@ def detection(
     auroc, aupr = (float(area[0]) for area in _areas(x_counts, y_counts))
     aurocs, auprs, rates = _bootstrap(x_places, y_places, len(levels), resamples, bootstrap_generator(key))
     z, least = normal_quantile(confidence), 0.5 / (len(x) * len(y))  # half a pair of points
-    limits = _score_limits(auroc, len(x), len(y), z)
+    limits = score_limits(auroc, len(x), len(y), z)
     auroc_error, aupr_error = float(aurocs.std(ddof=1)), float(auprs.std(ddof=1))
     auroc_ends = _logit_interval(auroc, auroc_error / max(auroc * (1 - auroc), least), least, z)
     logits = logit(np.clip(auprs, least, 1 - least))
@@ -212,7 +212,7 @@ def _logit_interval(value: float, deviation: float, least: float, z: float) -> t
     return float(expit(middle - z * deviation)), float(expit(middle + z * deviation))
 
 
-def _score_limits(auroc: float, n: int, m: int, z: float) -> tuple[float, float]:
+def score_limits(auroc: float, n: int, m: int, z: float) -> tuple[float, float]:
     """The areas A from which the observed one lies z standard errors away, ``(auroc - A)² = z² V(A)``, with Newcombe's
     variance V, which is the same for A and 1 - A."""
 

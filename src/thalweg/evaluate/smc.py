@@ -16,6 +16,7 @@ from thalweg.core import Kernel, Module, Tunable, energies
 from thalweg.core.random import split
 
 MOST_RUNGS = 2000  # of a ladder; a path that needs more ends before it reaches the model
+_ROOM = (32, 128, 512, MOST_RUNGS)  # lengths of padded ladders: few, so that few programs are compiled
 _FORGOTTEN = 0.2  # moves go on until the slope dU/dβ of a chain correlates with its start by less than this
 
 
@@ -48,14 +49,17 @@ class Ladder(NamedTuple):
     moves: Int[Array, " rungs"]
     count: Int[Array, ""]
 
-    @property
-    def complete(self) -> Array:
-        """Whether the ladder reaches the model."""
-        return self.betas[self.count] >= 1
+    def shortened(self) -> "Ladder":
+        """The same ladder, or stack of ladders, with less padding, since a run costs memory for every rung it may
+        have."""
+        longest = int(jnp.max(self.count))
+        room = next(each for each in _ROOM if each >= longest) + 1
+        return Ladder(self.betas[..., :room], self.step_sizes[..., :room], self.moves[..., :room], self.count)
 
 
 class Works(NamedTuple):
-    """For every rung and chain the difference of energies to the next rung, and the log weight of the chain there."""
+    """For every rung and chain the difference of energies to the next rung, and the log weight of the chain there,
+    among the chains of all groups."""
 
     work: Float[Array, "rungs chains"]
     log_weight: Float[Array, "rungs chains"]
@@ -250,7 +254,8 @@ def travel(
         resample_key, move_key = split(jax.random.fold_in(key, number))
         before, after = (energies(path.at(ladder.betas[rung]), state.x) for rung in (here, there))
         gained = _finite_difference(before, after)
-        work, weight = work.at[number].set(-gained), weight.at[number].set(log_weights.reshape(-1))
+        work = work.at[number].set(-gained)
+        weight = weight.at[number].set((log_weights + log_ratio[:, None]).reshape(-1))
         log_weights = log_weights + gained.reshape(groups, size)
         poor = _ess(log_weights) < 0.5 * size
         ancestors = jax.vmap(systematic)(split(resample_key, groups), log_weights)
@@ -273,10 +278,10 @@ def travel(
     init_key, extra_key, key = split(key, 3)
     state = kernel.init(init_key, path.at(ladder.betas[rung_at(0)]), x)
     state = jax.lax.fori_loop(0, extra, prepare, state)
-    empty = jnp.zeros((MOST_RUNGS, chains))
+    empty = jnp.zeros((len(ladder.betas) - 1, chains))
     now = (state, jnp.zeros((groups, size)), jnp.zeros(groups), empty, empty, jnp.arange(chains))
     state, log_weights, log_ratio, work, weight, origin = jax.lax.fori_loop(0, ladder.count, rung_by_rung, now)
-    keys = split(jax.random.fold_in(key, MOST_RUNGS), groups)
+    keys = split(jax.random.fold_in(key, ladder.count), groups)
     ancestors = (jax.vmap(systematic)(keys, log_weights) + offsets).reshape(-1)
     present = jnp.zeros(chains, bool).at[origin[ancestors]].set(True)
     roots = jnp.sum(present.reshape(groups, size), axis=-1)
@@ -313,8 +318,8 @@ def bridge(forward: Works, backward: Works, count: Int[Array, ""], groups: int) 
     places = jnp.arange(rungs)
 
     def grouped(works, places):
-        work, log_weight = (leaf[places].reshape(rungs, groups, size) for leaf in works)
-        return work, jax.nn.softmax(log_weight, axis=-1) / groups
+        weight = jax.nn.softmax(works.log_weight[places], axis=-1)
+        return works.work[places].reshape(rungs, groups, size), weight.reshape(rungs, groups, size)
 
     # the backward run makes the step t+1 → t as its step T-1-t
     ahead, ahead_weight = grouped(forward, places)
@@ -336,6 +341,9 @@ def bridge(forward: Works, backward: Works, count: Int[Array, ""], groups: int) 
     start = 0.5 * (log_mean(-ahead, ahead_weight) - log_mean(-back, back_weight))
     ratio = jax.lax.fori_loop(0, 30, improve, jnp.where(jnp.isfinite(start), start, 0.0))
     excess, slope, overlap = excess_and_slope(ratio)
+    # at the solution both means are half the overlap; a group that is heavier ahead than back has no part in it
+    shares = jnp.sum(ahead_weight, axis=-1) - jnp.sum(back_weight, axis=-1)
+    excess = excess - 0.5 * overlap[:, None] * shares
     used = places < count
     deviations = groups * jnp.sum(jnp.where(used[:, None], excess / slope[:, None], 0.0), axis=0)
     return Bridge(jnp.sum(jnp.where(used, ratio, 0.0)), deviations, jnp.min(jnp.where(used, overlap, 1.0)))

@@ -56,6 +56,12 @@ class Experiment(NamedTuple):
 
 
 EXPERIMENTS: dict[str, Experiment] = {
+    "log-z-coverage": Experiment(
+        "log-z-coverage",
+        "the 95 % interval of log Z over 240 models with known log Z, from easy to hard",
+        "evaluation: how often the interval covers",
+        "thalweg.experiments.log_z_coverage:log_z_coverage",
+    ),
     "two-bumps": Experiment(
         "two-bumps",
         "a 1-D density of two bumps: normalised, sampled exactly and by MCMC",
@@ -211,6 +217,18 @@ EXPERIMENTS: dict[str, Experiment] = {
         "AdaBregman over the convex function and the interval",
         "beyond the thesis (Xu 2022): its outlook",
         "thalweg.experiments.adaptive:adaptive_psi",
+    ),
+    "bars-and-stripes": Experiment(
+        "bars-and-stripes",
+        "an RBM 16×16 on bars and stripes: CD, persistent chains, tempering and exact learning against the bound",
+        "MacKay (2003); the benchmark of PyDeep and of Fischer and Igel (2014)",
+        "thalweg.experiments.bars_and_stripes:bars_and_stripes",
+    ),
+    "rbm-mnist-small": Experiment(
+        "rbm-mnist-small",
+        "an RBM 784×16 on binary MNIST, plain and centred, with its exact log-likelihood",
+        "Melchior, Fischer and Wiskott (2016); the tutorial of PyDeep",
+        "thalweg.experiments.rbm_mnist_small:rbm_mnist_small",
     ),
     "hopfield-capacity": Experiment(
         "hopfield-capacity",

@@ -96,7 +96,7 @@ def theory() -> dict[str, float]:
     # the equation solved for √(2α), and its maximum over y
     root = lambda y: erf(y) / y - 2 / math.sqrt(math.pi) * math.exp(-(y**2))
     best = minimize_scalar(lambda y: -root(y), bounds=(0.1, 4.0), method="bounded", options={"xatol": 1e-10})
-    return {"capacity": float(root(best.x) ** 2 / 2), "overlap": float(erf(best.x))}
+    return {"capacity": float(root(best.x) ** 2 / 2), "overlap": float(erf(best.x))}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _overlap_of(load: float) -> float:

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 
 from thalweg.core import Objective
 from thalweg.energies import Gaussian
+from thalweg.evaluate.mutual_information import kernel_in
 from thalweg.objectives import NCE, AdaBregman, AdaNCE, KullbackLeibler, Squared
 from thalweg.report.figures import LIGHT, canvas, legend, panel
-from thalweg.samplers import HMC, persistent
+from thalweg.samplers import persistent
 from thalweg.train import DivergedError, Run, fit
 
 _BATCH, _ROWS, _TEST = 512, 20_000, 20_000
@@ -68,8 +69,7 @@ def _words(value: float | None) -> str:
 
 
 def _methods(d: int) -> dict[str, Objective]:
-    # the step of HMC falls as d^(-1/4), see Beskos et al. (2013)
-    chains = {"kernel": HMC(0.6 * d ** (-1 / 4), steps=6), "steps": 5, "start": persistent()}
+    chains = {"kernel": kernel_in(d), "steps": 5, "start": persistent()}
     independent = Gaussian(jnp.zeros(d), jnp.ones(d))
     return {
         "NCE": NCE(independent),

@@ -3,6 +3,7 @@
 from thalweg.core import shorten_signatures
 from thalweg.objectives.adaptive import AdaBregman, AdaNCE
 from thalweg.objectives.adversarial import AdversarialNCE
+from thalweg.objectives.boltzmann import BoltzmannLikelihood
 from thalweg.objectives.bregman import BregmanRatio
 from thalweg.objectives.centred import Centred, Sparse
 from thalweg.objectives.conditional_nce import ConditionalNCE
@@ -26,6 +27,7 @@ __all__ = [
     "AdaBregman",
     "AdaNCE",
     "AdversarialNCE",
+    "BoltzmannLikelihood",
     "BregmanRatio",
     "Centred",
     "ConditionalNCE",

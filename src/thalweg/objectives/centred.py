@@ -81,7 +81,7 @@ class Centred(AbstractForMachines):
         objective: the objective whose gradient is taken, for example `MaximumLikelihood` with `Gibbs` from
             `persistent` chains.
         standardise: divide by the units' standard deviations too.
-        rate: the weight of a new batch in the running means, in (0, 1].
+        rate: the weight of a new batch in the running means, in [0, 1]; 0 keeps those of the first batch.
 
     >>> import jax, jax.numpy as jnp, optax, thalweg as tw
     >>> key_model, key_fit = jax.random.split(jax.random.key(0))

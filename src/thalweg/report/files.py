@@ -14,7 +14,8 @@ from thalweg.core.records import read_records
 class Folder(NamedTuple):
     """The content of a run folder: ``history`` and ``evaluations`` map each metric to ``(updates, values)``.
 
-    ``history``, ``samples`` and ``results`` are empty if the run has not got that far.
+    ``samples`` and ``evaluation`` are the arrays of ``samples.npz`` and ``evaluation.npz``. Both, and ``history`` and
+    ``results``, are empty if the run has not got that far.
     """
 
     path: Path
@@ -23,6 +24,7 @@ class Folder(NamedTuple):
     evaluations: dict[str, tuple[np.ndarray, np.ndarray]]
     samples: dict[str, np.ndarray]
     results: dict[str, Any]
+    evaluation: dict[str, np.ndarray]
 
 
 def read_folder(run_dir: str | Path) -> Folder:
@@ -30,8 +32,10 @@ def read_folder(run_dir: str | Path) -> Folder:
     path = Path(run_dir)
     config = _config(path)
     updates, evaluations = _metrics(path / "metrics.jsonl")
-    samples, results = _samples(path / "samples" / "samples.npz"), read_json(path / "results.json")
-    return Folder(path, config, updates, evaluations, samples, results)
+    samples, results = read_samples(path / "samples" / "samples.npz"), read_json(path / "results.json")
+    return Folder(
+        path, config, updates, evaluations, samples, results, read_samples(path / "samples" / "evaluation.npz")
+    )
 
 
 def _config(folder: Path) -> str:
@@ -63,7 +67,8 @@ def _by_metric(rows: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.nda
     }
 
 
-def _samples(path: Path) -> dict[str, np.ndarray]:
+def read_samples(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an NPZ file; none if there is no such file, a ValueError if it is damaged."""
     if not path.exists():
         return {}
     try:

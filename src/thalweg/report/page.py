@@ -1,19 +1,18 @@
 """The report of a run: its configuration, results and figures on one self-contained HTML page."""
 
-import base64
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from thalweg import __version__
 from thalweg.core.files import write_whole
 from thalweg.report import figures
+from thalweg.report.evaluation import evaluation_section, likelihood_tile
 from thalweg.report.files import Folder, read_folder
+from thalweg.report.sections import picture, placeholder, section
 from thalweg.report.template import PAGE, STYLE
 
 _LIBRARIES = ("jax", "equinox", "optax", "blackjax", "numpy", "scikit-learn", "matplotlib")
@@ -26,11 +25,11 @@ def write_report(run_dir: str | Path) -> Path:
     """Write ``report.html`` into a run folder and return its path.
 
     The page is self-contained: style and figures are inside, nothing is fetched, and it follows the reader's light or
-    dark setting. It is built only from the folder's ``config.toml``, ``metrics.jsonl``, ``samples/samples.npz`` and
-    ``results.json``, so it can be rebuilt without training; the page says so if one of the last three does not exist
-    yet. ``samples.npz`` holds ``x`` (n, *event), and optionally ``data`` (m, *event), ``path`` (frames, chains,
-    *event), ``path_steps`` (frames,), ``energy_trace`` (chains, frames), ``energy_data``, ``energy_test``,
-    ``energy_samples``.
+    dark setting. It is built only from the folder's ``config.toml``, ``metrics.jsonl``, ``results.json``,
+    ``samples/samples.npz`` and ``samples/evaluation.npz``, so it can be rebuilt without training; the page says so if
+    the run was not sampled or evaluated yet. ``samples.npz`` holds ``x`` (n, *event), and optionally ``data`` (m,
+    *event), ``path`` (frames, chains, *event), ``path_steps`` (frames,), ``energy_trace`` (chains, frames),
+    ``energy_data``, ``energy_test``, ``energy_samples``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,15 +39,20 @@ def write_report(run_dir: str | Path) -> Path:
     True
     """
     folder = read_folder(run_dir)
-    sections = [_samples(folder), _classes(folder), _training(folder), _energies(folder), _chain(folder)]
-    sections += [_numbers(folder), _section("Configuration", "", f"<pre>{escape(folder.config)}</pre>")]
+    sections = [_samples(folder), _classes(folder), evaluation_section(folder), _training(folder)]
+    sections += [
+        _energies(folder),
+        _chain(folder),
+        _numbers(folder),
+        section("Configuration", "", f"<pre>{escape(folder.config)}</pre>"),
+    ]
     page = PAGE.substitute(
         title=escape(folder.path.resolve().name),
         style=STYLE,
         findings=_findings(folder.results),
         lead=_lead(folder),
         tiles=_tiles(folder.results),
-        sections="\n".join(section for section in sections if section),
+        sections="\n".join(each for each in sections if each),
         versions=escape(_versions()),
     )
     return write_whole(folder.path / "report.html", page.encode("utf-8"))
@@ -97,6 +101,9 @@ def _tiles(results: dict[str, Any]) -> str:
         tiles.append(("Classes covered", f"{classes['classes_covered']} of {classes['classes']}", "by the samples"))
         real = f"held-out real data: {classes['mean_top_probability_held_out']:.3f}"
         tiles.append(("Mean top-class probability", f"{classes['mean_top_probability']:.3f}", real))
+    likelihood = likelihood_tile(results)
+    if likelihood is not None:
+        tiles.append(likelihood)
     if "training_seconds" in results:
         tiles.append(("Training", _duration(results["training_seconds"]), f"{results.get('updates', '?')} updates"))
     if "sampling_seconds" in results:
@@ -116,33 +123,14 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
 
 
-def _section(title: str, words: str, *content: str) -> str:
-    said = f"<p>{escape(words)}</p>\n" if words else ""
-    return f"<section>\n<h2>{escape(title)}</h2>\n{said}{''.join(content)}\n</section>"
-
-
-def _placeholder(title: str, words: str) -> str:
-    return f'<section>\n<h2>{escape(title)}</h2>\n<p class="missing">{escape(words)}</p>\n</section>'
-
-
-def _picture(alt: str, draw: Callable[[figures.Theme], Figure]) -> str:
-    """A figure in the light and in the dark theme; the browser chooses."""
-    light, dark = (
-        "data:image/png;base64," + base64.b64encode(figures.png(draw(theme))).decode("ascii")
-        for theme in (figures.LIGHT, figures.DARK)
-    )
-    source = f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-    return f'<picture>{source}<img alt="{escape(alt)}" src="{light}"></picture>'
-
-
 def _samples(folder: Folder) -> str:
     x = folder.samples.get("x")
     if x is None:
-        return _placeholder("Samples", "No samples yet: thalweg sample draws them from the newest checkpoint.")
+        return placeholder("Samples", "No samples yet: thalweg sample draws them from the newest checkpoint.")
     data = folder.samples.get("data")
     beside = "" if data is None else " Real data beside them."
     words = f"Where chains that started from fresh noise ended.{beside}"
-    return _section("Samples", words, _picture("Samples", lambda theme: figures.sample_grid(x, data, theme=theme)))
+    return section("Samples", words, picture("Samples", lambda theme: figures.sample_grid(x, data, theme=theme)))
 
 
 def _classes(folder: Folder) -> str:
@@ -156,55 +144,53 @@ def _classes(folder: Folder) -> str:
         f"Classifier: {block.get('classifier', 'not named')}. A class is covered where at least one sample has it with "
         "probability above one half."
     )
-    drawn = _picture("Class shares", lambda theme: figures.class_shares(shares, labels, theme=theme))
-    return _section("Classes", words, drawn)
+    drawn = picture("Class shares", lambda theme: figures.class_shares(shares, labels, theme=theme))
+    return section("Classes", words, drawn)
 
 
 def _training(folder: Folder) -> str:
     if not folder.history and not folder.evaluations:
-        return _placeholder("Training", "No numbers of training yet: metrics.jsonl is not there or empty.")
+        return placeholder("Training", "No numbers of training yet: metrics.jsonl is not there or empty.")
     words = "Each update's value is faint, the running mean strong. The loss of an energy gap may be negative."
     words = words if "energy_gap" in folder.history else words.split(". ")[0] + "."
-    drawn = _picture(
+    drawn = picture(
         "Training curves", lambda theme: figures.training_curves(folder.history, folder.evaluations, theme=theme)
     )
-    return _section("Training", words, drawn)
+    return section("Training", words, drawn)
 
 
 def _energies(folder: Folder) -> str:
     arrays = folder.samples
     if not {"energy_data", "energy_samples"} <= arrays.keys():
-        return _placeholder(
-            "Energies", "No energies of data and samples yet: they are computed when samples are drawn."
-        )
+        return placeholder("Energies", "No energies of data and samples yet: they are computed when samples are drawn.")
     data, samples, held_out = arrays["energy_data"], arrays["energy_samples"], arrays.get("energy_test")
     words = (
         "Where the model fits, the energies of data and samples agree. Samples lower than the data: the chains found "
         "places the data do not have. Held-out data higher than training data: the model remembers rows."
     )
-    drawn = _picture("Energy histograms", lambda theme: figures.energy_histograms(data, samples, held_out, theme=theme))
-    return _section("Energies", words, drawn)
+    drawn = picture("Energy histograms", lambda theme: figures.energy_histograms(data, samples, held_out, theme=theme))
+    return section("Energies", words, drawn)
 
 
 def _chain(folder: Folder) -> str:
     arrays = folder.samples
     if not {"energy_trace", "path_steps"} <= arrays.keys():
-        return _placeholder("Chain", "No chain to follow yet: it is recorded when samples are drawn.")
+        return placeholder("Chain", "No chain to follow yet: it is recorded when samples are drawn.")
     trace, steps, path = arrays["energy_trace"], arrays["path_steps"], arrays.get("path")
     words = "From fresh noise to a sample: the energy of each chain, and its states along the way."
-    drawn = _picture(
+    drawn = picture(
         "Chain trace",
         lambda theme: figures.chain_trace(trace, steps, path, energy_data=arrays.get("energy_data"), theme=theme),
     )
-    return _section("Chain", words, drawn)
+    return section("Chain", words, drawn)
 
 
 def _numbers(folder: Folder) -> str:
     if not folder.results:
-        return _placeholder("Numbers", "No results yet: results.json is not there or empty.")
-    shown = {name: value for name, value in folder.results.items() if name != "findings"}
+        return placeholder("Numbers", "No results yet: results.json is not there or empty.")
+    shown = {name: value for name, value in folder.results.items() if name not in ("findings", "evaluation")}
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _flat(shown))
-    return _section("Numbers", "", f'<div class="wide"><table>{rows}</table></div>')
+    return section("Numbers", "", f'<div class="wide"><table>{rows}</table></div>')
 
 
 def _flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -35,6 +35,7 @@ section { padding: 20px 24px; margin: 0 0 16px; }
 section > p { margin: 0 0 12px; color: var(--muted); max-width: 60em; }
 section > p.missing { color: var(--ink); border-left: 3px solid var(--samples); padding-left: 12px; }
 img { display: block; width: 100%; height: auto; }
+img.narrow { max-width: 480px; }
 pre { margin: 0; padding: 14px 16px; overflow-x: auto; background: var(--page); border-radius: 8px; font-size: 13.5px;
   line-height: 1.5; font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .wide { overflow-x: auto; }
@@ -42,6 +43,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14.5px; font-variant-
 th, td { text-align: left; vertical-align: top; padding: 5px 16px 5px 0; border-bottom: 1px solid var(--grid); }
 th { font-weight: 500; color: var(--muted); white-space: nowrap; }
 td { overflow-wrap: anywhere; }
+.evaluation td:nth-child(2), .evaluation td:nth-child(3) { white-space: nowrap; }
 footer { color: var(--muted); font-size: 14px; }
 @media print { body { background: none; } section, .tile { break-inside: avoid; } }
 """

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thalweg.runs.configuration import Configuration, parse_configuration, read_configuration
+    from thalweg.runs.evaluation import evaluate
+    from thalweg.runs.evaluation_rows import Evaluation, Row
     from thalweg.runs.load import load_run
     from thalweg.runs.sampling import report, sample
     from thalweg.runs.training import resume, train
 
 _HOMES = {
     "configuration": ("Configuration", "parse_configuration", "read_configuration"),
+    "evaluation": ("evaluate",),
+    "evaluation_rows": ("Evaluation", "Row"),
     "load": ("load_run",),
     "sampling": ("report", "sample"),
     "training": ("resume", "train"),
@@ -22,6 +26,9 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Configuration",
+    "Evaluation",
+    "Row",
+    "evaluate",
     "load_run",
     "parse_configuration",
     "read_configuration",

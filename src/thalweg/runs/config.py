@@ -1,6 +1,6 @@
 """Check and complete a configuration, so that the printed or saved one can be trained from again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from thalweg.data import CATALOGUE
 from thalweg.runs.data_tables import data_keys
 from thalweg.runs.energy_table import ENERGIES
 from thalweg.runs.hints import did_you_mean, shown, unknown
+from thalweg.runs.metrics import parse_metrics
 from thalweg.runs.objective_table import OBJECTIVES, TRAIN
 from thalweg.runs.optimizer_tables import OPTIMIZERS, SCHEDULES
 from thalweg.runs.sampler_tables import CHOICES, SAMPLE, UNIFORM
@@ -16,6 +17,7 @@ from thalweg.samplers.starts import Noise
 
 _SECTIONS = ("data", "energy", "objective", "optimizer", "train", "sample")
 _SEED = Setting((int,), 0)
+_EVALUATE = Setting((Sequence[str],), ())
 _NAME = Setting((str,))
 
 
@@ -24,7 +26,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Unknown keys, unknown names and values of the wrong type raise a ValueError that names the full dotted key.
     """
-    top = ("seed", *_SECTIONS)
+    top = ("seed", "evaluate", *_SECTIONS)
     for key in given:
         if key not in top:
             rest = complete({name: each for name, each in given.items() if name in top})
@@ -33,6 +35,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     objective = _complete_choice("objective", sections["objective"], OBJECTIVES)
     return {
         "seed": _check_seed(given.get("seed", _SEED.default)),
+        "evaluate": _check_metrics(given.get("evaluate", [])),
         "data": _complete_data(sections["data"]),
         "energy": _complete_choice("energy", sections["energy"], ENERGIES),
         "objective": objective,
@@ -54,6 +57,14 @@ def _check_seed(value: Any) -> int:
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed: expected a whole number from 0 to {2**32 - 1}, got {seed}; choose another")
     return seed
+
+
+def _check_metrics(value: Any) -> list[str]:
+    """The metrics that are computed after training."""
+    try:
+        return list(parse_metrics(check("evaluate", value, _EVALUATE)))
+    except ValueError as problem:
+        raise ValueError(str(problem) if str(problem).startswith("evaluate") else f"evaluate: {problem}") from problem
 
 
 def _complete_data(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ METRICS = "metrics.jsonl"
 RESULTS = "results.json"
 REPORT = "report.html"
 SAMPLES = Path("samples", "samples.npz")
+EVALUATION = Path("samples", "evaluation.npz")
 COLUMNS = "columns.json"
 TABLE, PICTURE = Path("samples", "samples.csv"), Path("samples", "samples.png")
 
@@ -65,7 +66,7 @@ def remove_run(folder: Path) -> None:
     """Remove the files that a run wrote to its folder, and nothing else in it."""
     if not has_run(folder):
         return
-    for name in (MODEL, METRICS, RESULTS, REPORT, VALUES, SAMPLES, COLUMNS, TABLE, PICTURE):
+    for name in (MODEL, METRICS, RESULTS, REPORT, VALUES, SAMPLES, EVALUATION, COLUMNS, TABLE, PICTURE):
         (folder / name).unlink(missing_ok=True)
     # runs of an earlier version saved old configurations under these names
     earlier = [each for each in folder.glob("config-until-update-*.toml") if re.fullmatch(r"\D+\d+\.toml", each.name)]

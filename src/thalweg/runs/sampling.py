@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from thalweg.core import shorten_signatures, whole_number
@@ -13,6 +14,7 @@ from thalweg.core.progress import progress_bar
 from thalweg.report import write_report
 from thalweg.runs.build import sampling_key
 from thalweg.runs.configuration import read_config
+from thalweg.runs.digests import digest_model
 from thalweg.runs.files import RESULTS, SAMPLES, write_npz
 from thalweg.runs.load import load_run
 from thalweg.runs.own_samples import write_own_samples
@@ -78,7 +80,8 @@ def write_samples(
     seconds = time.perf_counter() - begun
     with working("evaluating the samples", progress):
         energy = energies_of_rows(run, how, drawn, dataset)
-    arrays: dict[str, Any] = {**drawn._asdict(), **energy}
+    # by this the samples are known as those of this checkpoint
+    arrays: dict[str, Any] = {**drawn._asdict(), **energy, "model": np.array(digest_model(run.energy))}
     if dataset is not None:
         arrays["data"] = dataset.x_train[spread_rows(len(dataset.x_train), chains)]
     write_npz(folder / SAMPLES, {name: array for name, array in arrays.items() if array is not None})

@@ -16,6 +16,7 @@ from thalweg.data import Dataset
 from thalweg.objectives import NoiseConditionalScoreMatching
 from thalweg.runs.build import Parts, build, train_arguments
 from thalweg.runs.configuration import Configuration, change, read_config, read_configuration, write_configuration
+from thalweg.runs.evaluation import evaluate
 from thalweg.runs.files import (
     CHECKPOINTS,
     METRICS,
@@ -168,7 +169,10 @@ def _train(configuration: Configuration, folder: Path, dataset: Dataset, done: i
     assert run is not None  # the last stage is always run
     try:
         last = stages[-1].config
-        write_samples(with_configuration(run, last, dataset), folder, last["seed"], progress=progress)
+        whole = with_configuration(run, last, dataset)
+        write_samples(whole, folder, last["seed"], progress=progress)
+        if last["evaluate"]:
+            evaluate(whole, last["evaluate"], progress=progress)
         with working("writing the report", progress):
             report(folder)
     except KeyboardInterrupt:

@@ -119,11 +119,9 @@ def default_kernel(energy: Any, objective: Any, state: Any, like: PyTree, key: P
         like: points ``(chains, *event)``, for their shape.
         key: random key of the warm-up.
     """
-    own = getattr(objective, "kernel", None)
-    if isinstance(own, Kernel):
+    own = training_kernel(objective, state)
+    if own is not None:
         return own
-    if isinstance(objective, NoiseConditionalScoreMatching):
-        return AnnealedLangevin(state)
     space = space_of(energy)
     if isinstance(energy, HasSweep):
         return Gibbs()
@@ -138,6 +136,14 @@ def default_kernel(energy: Any, objective: Any, state: Any, like: PyTree, key: P
     nuts = NUTS(0.1)
     _, begun = begin_chains(energy, nuts, like, key_start)
     return warm_up(energy, nuts, begun.x, key=key_warm_up).kernel
+
+
+def training_kernel(objective: Any, state: Any) -> Any:
+    """The kernel a model was trained with, and `AnnealedLangevin` for a noise-conditional one; None without one."""
+    own = getattr(objective, "kernel", None)
+    if isinstance(own, Kernel):
+        return own
+    return AnnealedLangevin(state) if isinstance(objective, NoiseConditionalScoreMatching) else None
 
 
 def default_steps(kernel: Any, objective: Any) -> int:
