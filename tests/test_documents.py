@@ -38,8 +38,13 @@ BLOCKS = [
 ]
 # the examples of these train and sample, if little
 LONG = ("thalweg.experiments", "thalweg.noise.flows", "thalweg.samplers.tempering", "thalweg.energies.unet")
+# log_z_many maps keys over models
+VMAPPED = ("thalweg.evaluate.partition",)
 MODULES = [
-    pytest.param(module.name, marks=pytest.mark.slow if module.name.startswith(LONG) else ())
+    pytest.param(
+        module.name,
+        marks=[pytest.mark.slow] * module.name.startswith(LONG) + [pytest.mark.vmapped_keys] * (module.name in VMAPPED),
+    )
     for module in pkgutil.walk_packages(thalweg.__path__, "thalweg.")
 ]
 

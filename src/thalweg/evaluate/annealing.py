@@ -184,7 +184,8 @@ def disagreement(rounds: Rounds) -> float:
 
 def is_poor(rounds: Rounds) -> bool:
     """Whether the two directions disagree, or the groups differ so much that a few of them make the mean."""
-    return disagreement(rounds) > 3 or float(np.std(rounds.forward)) > _UNEVEN
+    even = float(np.std(rounds.forward)) <= _UNEVEN  # not so if a group has lost all its chains
+    return disagreement(rounds) > 3 or not even
 
 
 def summarise(rounds: Rounds, confidence: float) -> Estimate:

@@ -41,9 +41,11 @@ def _programs(function: Callable[..., PyTree]) -> tuple[Callable[..., PyTree], C
     return compiled(function), compiled(over_models)
 
 
-def split_keys(key: Array, count: int, many: bool) -> Array:
-    """``count`` keys, or with ``many`` so many for each of the keys, ``(count, models)``."""
-    return jax.vmap(lambda key: split(key, count), out_axes=1)(key) if many else split(key, count)
+def split_keys(key: Array, count: int, many: bool) -> tuple[Array, ...]:
+    """``count`` keys, or with ``many`` ``count`` times one key for each model."""
+    # apart, since JAX's check for keys used twice takes a stack of keys as one key
+    apart = lambda key: tuple(split(key, count))
+    return jax.vmap(apart)(key) if many else apart(key)
 
 
 def constant(value: Any, key: Array, many: bool) -> Array:
