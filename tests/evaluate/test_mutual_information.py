@@ -13,6 +13,7 @@ from thalweg.exact import log_z
 from thalweg.experiments.information import pairs
 
 
+@pytest.mark.slow
 def test_a_correlation_is_measured(key):
     key_data, key_fit = jax.random.split(key)
     x = pairs(key_data, 4000, 2)  # half a nat

@@ -107,7 +107,7 @@ def log_z(
     >>> print(tw.evaluate.log_z(tw.energies.two_bumps(), key=jax.random.key(0)))
     2.52838  [2.52838, 2.52838] at 95%, the energy's own log Z
     >>> lattice = tw.energies.Ising(tw.energies.Grid((4, 4), weight=0.4))
-    >>> estimate = tw.evaluate.log_z(lattice, key=jax.random.key(0), method="annealing")
+    >>> estimate = tw.evaluate.log_z(lattice, key=jax.random.key(1), method="annealing")
     >>> estimate.low < tw.exact.log_z(lattice) < estimate.high
     Array(True, dtype=bool)
     """
