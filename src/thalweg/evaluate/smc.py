@@ -345,5 +345,6 @@ def bridge(forward: Works, backward: Works, count: Int[Array, ""], groups: int) 
     shares = jnp.sum(ahead_weight, axis=-1) - jnp.sum(back_weight, axis=-1)
     excess = excess - 0.5 * overlap[:, None] * shares
     used = places < count
-    deviations = groups * jnp.sum(jnp.where(used[:, None], excess / slope[:, None], 0.0), axis=0)
+    # the jackknife leaves one group out of G, whose part then counts G/(G-1) times
+    deviations = groups**2 / (groups - 1) * jnp.sum(jnp.where(used[:, None], excess / slope[:, None], 0.0), axis=0)
     return Bridge(jnp.sum(jnp.where(used, ratio, 0.0)), deviations, jnp.min(jnp.where(used, overlap, 1.0)))
