@@ -272,7 +272,7 @@ def test_any_kernel_serves_on_real_numbers(kernel):
 
 @pytest.mark.slow
 def test_a_base_or_samples_can_be_given():
-    base = E.Gaussian(jnp.ones(4), scale=2.0)
+    base = E.Gaussian(jnp.ones(4), 4.0)
     agrees(log_z(quadratic(0.5), key=KEY, space=tw.Real(4), base=base), gaussian_log_z(4))
     samples = 50 + jax.random.normal(jax.random.key(1), (300, 4))
     agrees(log_z(quadratic(50.0), key=KEY, space=tw.Real(4), method="annealing", samples=samples), gaussian_log_z(4))
