@@ -218,10 +218,14 @@ def mean_field_potts(sites, labels, coupling):
 
 @pytest.mark.slow
 def test_a_first_order_transition_is_never_narrow_and_wrong():
-    # between the transition (4.94) and the end of the disordered phase (10) annealing stays in the wrong phase
-    energy, true = mean_field_potts(100, 10, 6.5)
-    covers(log_z(energy, key=KEY), true)
-    energy, true = mean_field_potts(30, 10, 4.0)
+    # above the transition, at 7.5, the disordered phase stays until 40: of 30 sites annealing never finds the other one,
+    # which has 19 nats more
+    for sites, coupling in ((20, 12.0), (30, 9.0)):
+        energy, true = mean_field_potts(sites, 40, coupling)
+        estimate = log_z(energy, key=KEY)
+        covers(estimate, true)
+        assert estimate.warning is not None or estimate.high - estimate.low < 1
+    energy, true = mean_field_potts(20, 40, 6.0)
     agrees(log_z(energy, key=KEY), true)
 
 
@@ -272,7 +276,7 @@ def test_any_kernel_serves_on_real_numbers(kernel):
 
 @pytest.mark.slow
 def test_a_base_or_samples_can_be_given():
-    base = E.Gaussian(jnp.ones(4), scale=2.0)
+    base = E.Gaussian(jnp.ones(4), 4.0)
     agrees(log_z(quadratic(0.5), key=KEY, space=tw.Real(4), base=base), gaussian_log_z(4))
     samples = 50 + jax.random.normal(jax.random.key(1), (300, 4))
     agrees(log_z(quadratic(50.0), key=KEY, space=tw.Real(4), method="annealing", samples=samples), gaussian_log_z(4))

@@ -81,7 +81,9 @@ def _round(
     bridged = bridge(ahead, back, ladder.count, GROUPS)
     start = path.log_z_base
     each = start + bridged.log_ratio + bridged.deviations
-    log_z = (start + log_ratio[0], start - log_ratio[1], each, start - log_ratio[2])
+    # backward runs never enter where the energy is infinite, so the mass of the base there is left out for them
+    inside = jnp.log(jnp.mean(jnp.isfinite(ahead.work[0]).reshape(GROUPS, SIZE), axis=-1))
+    log_z = (start + log_ratio[0], start - log_ratio[1] + inside, each, start - log_ratio[2] + inside)
     return *log_z, bridged.overlap, jnp.median(roots[0])
 
 

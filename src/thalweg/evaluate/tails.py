@@ -38,8 +38,9 @@ def check_tails(energy: Any, size: int, key: PRNGKeyArray, samples: Array | None
     if constrained:
         centre, scale = jnp.zeros(size), jnp.ones(())
     growth = np.asarray(_growth(energy, directions, centre, scale, distances))
-    # an energy that is infinite at both distances has grown fast enough
-    slow = growth[~np.isnan(growth)]
+    # an energy that is infinite at both distances has grown fast enough; in real coordinates of a constrained space,
+    # which are logarithms, only finite numbers mean something
+    slow = growth[np.isfinite(growth) if constrained else ~np.isnan(growth)]
     least = 0.05 if constrained else 1.001 * size
     lost = int(np.sum(slow < least))
     if lost:
