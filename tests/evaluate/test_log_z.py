@@ -218,7 +218,7 @@ def mean_field_potts(sites, labels, coupling):
 
 @pytest.mark.slow
 def test_a_first_order_transition_is_never_narrow_and_wrong():
-    # above the transition, at 7.5, the disordered phase stays until 40: of 30 sites annealing never finds the other one,
+    # above the transition, at 7.5, the disordered phase stays until 40: annealing of 30 sites never finds the other,
     # which has 19 nats more
     for sites, coupling in ((20, 12.0), (30, 9.0)):
         energy, true = mean_field_potts(sites, 40, coupling)
