@@ -218,13 +218,11 @@ def mean_field_potts(sites, labels, coupling):
 
 @pytest.mark.slow
 def test_a_first_order_transition_is_never_narrow_and_wrong():
-    # above the transition, at 7.5, the disordered phase stays until 40: annealing of 30 sites never finds the other,
-    # which has 19 nats more
-    for sites, coupling in ((20, 12.0), (30, 9.0)):
-        energy, true = mean_field_potts(sites, 40, coupling)
-        estimate = log_z(energy, key=KEY)
-        covers(estimate, true)
-        assert estimate.warning is not None or estimate.high - estimate.low < 1
+    # above the transition, at 7.5, annealing never leaves the disordered phase; the other one has 19 nats more
+    energy, true = mean_field_potts(30, 40, 9.0)
+    estimate = log_z(energy, key=KEY)
+    covers(estimate, true)
+    assert estimate.warning is not None
     energy, true = mean_field_potts(20, 40, 6.0)
     agrees(log_z(energy, key=KEY), true)
 
