@@ -19,6 +19,10 @@ from thalweg.train.model_names import find_class, find_function
 from thalweg.train.model_tree import UnwritableError, from_json, number_arrays, to_json
 
 PARTS = {"Graph": lambda: te.Graph([(0, 1), (1, 2)], 0.3), "Grid": lambda: te.Grid((3, 4), 0.2)}
+UNITS = {"GaussianUnits": lambda: te.GaussianUnits(3), "ReplicatedSoftmaxUnits": lambda: te.ReplicatedSoftmaxUnits(3)}
+UNITS |= {"BernoulliUnits": lambda: te.BernoulliUnits(3), "SpinUnits": lambda: te.SpinUnits(3)}
+UNITS |= {"ReLUUnits": lambda: te.ReLUUnits(3), "CategoricalUnits": lambda: te.CategoricalUnits(3, 4)}
+PARTS |= UNITS
 PARTS["Matrix"] = lambda: te.Matrix(jnp.zeros((3, 3)), np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], bool))
 
 
@@ -33,6 +37,8 @@ def values(model, point):
     """What a model says at a point, whatever it is a model of."""
     if isinstance(model, te.couplings.AbstractCoupling):
         return model.field(jnp.arange(1.0, model.sites + 1))
+    if type(model).__name__ in UNITS:
+        return model.bias
     space = getattr(model, "condition_space", None)
     if isinstance(model, ScoreNetwork) and space is None:
         return model(point) if type(model) is te.ScoreMLP else model(point, 0.5)
@@ -41,7 +47,7 @@ def values(model, point):
     return model(point)
 
 
-@pytest.mark.parametrize("name", sorted(set(te.__all__)))
+@pytest.mark.parametrize("name", sorted(set(te.__all__) - {"Recall"}))  # a result, not a model
 def test_every_public_energy_comes_back(name):
     model = (ROWS | PARTS)[name]()
     again = round_trip(model, [Centre, Sign])
@@ -58,6 +64,8 @@ def test_objectives_come_back(name):
         "Power": (2.0,),
         "ExplicitScoreMatching": (te.Gaussian(jnp.zeros(2), jnp.eye(2)),),
         "Custom": (jnp.square,),
+        "Centred": (to.MaximumLikelihood(),),
+        "Sparse": (to.MaximumLikelihood(), 0.1, 1.0),
     }
     objective = getattr(to, name)(*given.get(name, ()))
     again = round_trip(objective)

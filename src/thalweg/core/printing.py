@@ -120,10 +120,14 @@ def name_of_type(annotation: Any) -> str:
     >>> from jaxtyping import Array, PRNGKeyArray
     >>> name_of_type(Callable[[PRNGKeyArray], Array] | None)
     'Callable[[PRNGKeyArray], Array] | None'
+    >>> name_of_type(PRNGKeyArray | None)
+    'PRNGKeyArray | None'
     """
     text = _MODULE_PATH.sub("", inspect.formatannotation(annotation))
     # jaxtyping's key type is a union of three types, and prints as all three
-    return text.replace(_MODULE_PATH.sub("", repr(PRNGKeyArray)), "PRNGKeyArray").replace("NoneType", "None")
+    key = _MODULE_PATH.sub("", repr(PRNGKeyArray))
+    text = text.replace("NoneType", "None").replace(f"{key[:-1]}, None]", "PRNGKeyArray | None")
+    return text.replace(key, "PRNGKeyArray")
 
 
 def shorten_signatures(names: dict[str, Any], public: list[str]) -> None:
@@ -141,6 +145,9 @@ def shorten_signatures(names: dict[str, Any], public: list[str]) -> None:
     """
     for name in public:
         value = names[name]
+        if isinstance(value, type) and issubclass(value, tuple):  # a named tuple has its fields as arguments
+            fields = inspect.signature(value)
+            value.__signature__ = _Signature(list(fields.parameters.values()))  # pyright: ignore[reportAttributeAccessIssue]
         members = vars(value).values() if isinstance(value, type) else (value,)
         for member in members:
             function = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thalweg.core import Estimate
+from thalweg.core import Estimate, shorten_signatures
 from thalweg.core.html import html_table
 from thalweg.report.numbers import format_number
 
@@ -146,3 +146,6 @@ def from_json(values: Sequence[Mapping[str, Any]], kept: str) -> tuple[Row, ...]
         return tuple(Row(**{**value, "kept": kept}) for value in values)
     except TypeError as problem:
         raise ValueError("expected the rows of an evaluation, got others; evaluate again with --fresh") from problem
+
+
+shorten_signatures(globals(), ["Evaluation", "Row"])
