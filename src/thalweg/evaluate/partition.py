@@ -68,7 +68,7 @@ def log_z(
 
     1. On R^d (constrained spaces in their real coordinates) pilot runs fit a mixture of Gaussians as the base, with a
        component at each minimum that descents find. On finite spaces the base has independent sites: with the energy's
-       own biases, with the marginals of ``samples``, or uniform.
+       own biases, with the marginals of ``samples`` (and then once more without them), or uniform.
     2. A pilot run chooses the temperatures so that each step keeps 0.9 of the effective sample size, tunes the step
        size at each, and counts the moves until the chains forget.
     3. On that ladder, now fixed, 16 independent groups of 128 chains run forward from the base and backward from the
@@ -261,15 +261,35 @@ def _on_sites(
         raise ValueError(
             "expected no base on a finite space, where it has independent sites, got one; give samples instead"
         )
-    key, key_values = split(key)
+    key, key_values, key_again = split(key, 3)
     check_values(energy, space.noise(key_values, (_DRAWN,)), samples, False)
     kernel = kernel_on_sites(energy) if kernel is None else kernel
     moves = _moves_on_sites(energy, space)
-    path = path_on_sites(energy, samples)
     advance(2)
-    spread = None if samples is None else _spread(samples)
-    found = anneal(kernel, path, key, spread, moves, budget, _cost(kernel), False, advance)[0]
-    return summarise(found, confidence)
+
+    def annealed(key, samples, budget):
+        spread = None if samples is None else _spread(samples)
+        path = path_on_sites(energy, samples)
+        return summarise(anneal(kernel, path, key, spread, moves, budget, _cost(kernel), False, advance)[0], confidence)
+
+    estimate = annealed(key, samples, budget)
+    return estimate if samples is None else _with_other_phase(estimate, annealed(key_again, None, Budget()))
+
+
+def _with_other_phase(estimate: Estimate, alone: Estimate) -> Estimate:
+    """The estimate from samples; if annealing without them finds more mass, the samples miss a phase, and the interval
+    holds both."""
+    parts = {**(estimate.parts or {}), "without samples": alone}
+    if not alone.value - 3 * (alone.standard_error or 0.0) > estimate.high:
+        return estimate._replace(parts=parts)
+    warning = (
+        f"annealing without the samples finds {alone.value - estimate.value:.2f} nats more, so the samples miss a "
+        "phase of the model, and the interval holds both; draw samples from other starts"
+    )
+    warning = warning if estimate.warning is None else f"{estimate.warning}; {warning}"
+    low, high = min(estimate.low, alone.low), max(estimate.high, alone.high)
+    error = (high - low) / (2 * normal_quantile(estimate.confidence))
+    return alone._replace(low=low, high=high, ess=1 / error**2, warning=warning, standard_error=error, parts=parts)
 
 
 def _spread(samples: PyTree) -> PyTree:
